@@ -43,7 +43,7 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
             "janitor_interval": "How often expired data is deleted. Default: a minute, or less where the retention is short.",
             "presence": "Whether each process reports to a SQL store every 10 seconds, for `onceonly status`.",
             "health": "`HOST:PORT` where `onceonly run` serves `/live` and `/ready`.",
-            "control": "How unfinished transactions are found on a document store.",
+            "control": "Control messages, which finish transactions: always on a document store, on a SQL store if set.",
             "lifespan": "Factory of an async context manager around providers and worker. It is called with the endpoint.",
             "dead_letters": "Another place for dead letters than the store.",
             "worker": "Batch sizes, concurrency and times of the worker.",
@@ -96,7 +96,7 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
         },
     ),
     ControlMessages: (
-        "For `control=`, on document stores.",
+        "For `control=`: always used on document stores, on SQL stores if it is set.",
         {
             "delays": "Delays between checks of an unfinished transaction. Their sum exceeds `max_commit`.",
             "max_commit": "Longest time from the beginning of a transaction to its commit.",

@@ -28,11 +28,11 @@ from onceonly_conformance.ring_suite import RingSuite
 from onceonly_conformance.sql_guard_suite import SqlGuardSuite
 from onceonly_conformance.sql_lock_suite import SqlLockSuite
 from onceonly_conformance.store_suite import StoreSuite
-from onceonly_conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly_conformance.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
 from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.sql_documents_subjects import SqlPlace, make_documents_table
 from tests.conformance.sql_subjects import TRACES, ForgettingSubject, ImpatientSubject, SqlRings, SqlSubject
-from tests.conformance.transaction_subjects import SqlTransacting
+from tests.conformance.transaction_subjects import SqlAttempting, SqlTransacting
 from tests.sql.emptying import empty
 
 USERS = MetaData()
@@ -174,7 +174,7 @@ class TestMariaDBDocuments(OnServer, DocumentsSuite):
         return SqlPlace.open(self.url)
 
 
-class TestTransactionsInMariadb(TransactionSuite, EntitySuite):
+class TestTransactionsInMariadb(TransactionSuite, EntitySuite, AttemptSuite):
     """Transactions of a user's."""
 
     @pytest.fixture(autouse=True)
@@ -187,3 +187,10 @@ class TestTransactionsInMariadb(TransactionSuite, EntitySuite):
         async with MariaDBSubject.open(self.url) as subject:
             await subject.empty()
             yield SqlTransacting(subject)
+
+    @asynccontextmanager
+    async def open_attempts(self) -> AsyncIterator[SqlAttempting]:
+        """Open the database, and empty it."""
+        async with MariaDBSubject.open(self.url) as subject:
+            await subject.empty()
+            yield SqlAttempting(subject)

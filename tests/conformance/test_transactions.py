@@ -8,18 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from onceonly_conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly_conformance.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
 from tests.conformance.sql_subjects import make_tables
-from tests.conformance.transaction_subjects import MemoryTransacting, SqlTransacting
+from tests.conformance.transaction_subjects import MemoryAttempting, MemoryTransacting, SqlAttempting, SqlTransacting
 
 
-class TestBlockingTransactionsInMemory(TransactionSuite):
+class TestBlockingTransactionsInMemory(TransactionSuite, AttemptSuite):
     """Those that wait for a key."""
 
     @asynccontextmanager
     async def open_transactions(self) -> AsyncIterator[MemoryTransacting]:
         """Open a new world."""
         yield MemoryTransacting(blocking=True)
+
+    @asynccontextmanager
+    async def open_attempts(self) -> AsyncIterator[MemoryAttempting]:
+        """Open a new world."""
+        yield MemoryAttempting(blocking=True)
 
 
 class TestOptimisticTransactionsInMemory(TransactionSuite):
@@ -39,7 +44,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-class TestTransactionsInSqlite(TransactionSuite, EntitySuite):
+class TestTransactionsInSqlite(TransactionSuite, EntitySuite, AttemptSuite):
     """In a file of their own."""
 
     @pytest.fixture(autouse=True)
@@ -50,6 +55,10 @@ class TestTransactionsInSqlite(TransactionSuite, EntitySuite):
         """Open it."""
         return SqlTransacting.open(self.file)
 
+    def open_attempts(self) -> AbstractAsyncContextManager[SqlAttempting]:
+        """Open it."""
+        return SqlAttempting.open(self.file)
+
 
 @pytest.fixture(scope="module")
 def postgresql_place(postgresql_url: str) -> str:
@@ -59,7 +68,7 @@ def postgresql_place(postgresql_url: str) -> str:
     return place
 
 
-class TestTransactionsInPostgresql(TransactionSuite, EntitySuite):
+class TestTransactionsInPostgresql(TransactionSuite, EntitySuite, AttemptSuite):
     """In a schema of their own."""
 
     @pytest.fixture(autouse=True)
@@ -69,3 +78,7 @@ class TestTransactionsInPostgresql(TransactionSuite, EntitySuite):
     def open_transactions(self) -> AbstractAsyncContextManager[SqlTransacting]:
         """Open the database, and empty it."""
         return SqlTransacting.open(self.url)
+
+    def open_attempts(self) -> AbstractAsyncContextManager[SqlAttempting]:
+        """Open the database, and empty it."""
+        return SqlAttempting.open(self.url)

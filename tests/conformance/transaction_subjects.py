@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
-from onceonly.adapters.memory.transactions import MemoryTransactions
+from onceonly.adapters.memory.transactions import MemoryAttempts, MemoryTransactions
 from onceonly.model.record import Record
 from onceonly.ports.transactions import OpenTransaction
-from onceonly_conformance.on_sql import SqlTransactionSubject, found_in
+from onceonly_conformance.on_sql import SqlAttemptSubject, SqlTransactionSubject, found_in
 from onceonly_conformance.suite import ENDPOINT
 from tests.conformance.memory_subjects import MemoryStores
 from tests.conformance.sql_subjects import SqlSubject
@@ -29,13 +30,29 @@ class MemoryTransacting(MemoryStores):
         return await found_in(await self.store(), record)
 
 
+class MemoryAttempting(MemoryTransacting):
+    """Transactions of the memory store that control messages finish."""
+
+    async def transactions(self, endpoint: str = ENDPOINT) -> MemoryTransactions:
+        """Open them."""
+        return MemoryTransactions(self.driver, endpoint, clock=self.clock, blocking=self._blocking, has_controls=True)
+
+    async def attempts(self) -> MemoryAttempts:
+        """Open what control messages check."""
+        return MemoryAttempts(self.driver)
+
+
 class SqlTransacting(SqlTransactionSubject):
     """Transactions of a SQL database."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, place: Path | str) -> AsyncIterator["SqlTransacting"]:
+    async def open(cls, place: Path | str) -> AsyncIterator[Self]:
         """Open a database that has the tables, and empty it."""
         async with SqlSubject.open(place) as subject:
             await subject.empty()
             yield cls(subject)
+
+
+class SqlAttempting(SqlAttemptSubject, SqlTransacting):
+    """Transactions of a SQL database that control messages finish."""

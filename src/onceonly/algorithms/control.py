@@ -1,4 +1,4 @@
-"""The control message: finds out how a transaction ended whose process may be dead, where a store cannot be searched.
+"""The control message: finds out how a transaction ended whose process may be dead, without a search of the store.
 
     announce  before the commit: a delayed message to the own queue, which says where the record and the key will be
     look      the client's key first, then the record

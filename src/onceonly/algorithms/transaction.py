@@ -2,7 +2,7 @@
 
     begin     take the client's key; if it is committed, the stored answer is returned, and nothing runs
     block     the user's own work; nothing is visible yet
-    announce  where the store cannot be searched: a control message, so that a worker checks how this ended
+    announce  where no relay is relied on: a control message, so that a worker checks how this ended
     complete  business state + record + key with its answer, in one atomic step, before the deadline
     then      dispatch and forget the record (`algorithms/relay`): at once, by a relay, or by a caller that repeats the key
 
@@ -114,7 +114,7 @@ async def complete(
         with before_commit():
             records = await ports.admission.prepare(records)
         if records and ports.controls and ports.transport:
-            await announce(opening, opened.unit, ports.controls, ports.transport)
+            await announce(opening, decision.unit, ports.controls, ports.transport)
         # Crash here, "before-commit": 1 nothing happened, 2 the control message comes, 3 no record, no key, 4 a tombstone.
         await opened.commit(next(iter(records), None), decided.answer)
     except ConflictError as lost:

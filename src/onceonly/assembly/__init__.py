@@ -162,11 +162,11 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         has_queue = (
             has_queue
             and (settings.has_queue or not sends)
-            and (bool(events or commands) or not (sends or settings.control.processed_by))
+            and (bool(events or commands) or not (sends or settings.processed_by))
         )
         own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),) if has_queue else ()
         watched = observed(ports._replace(declared=own), observer)
-        if has_queue or not settings.control.processed_by:  # without one it only connects: a broker that refuses is told now
+        if has_queue or not settings.processed_by:  # without one it only connects: a broker that refuses is told now
             with errors_name_setting(settings, "transport", places.transport):
                 await watched.transport.declare(own)
             if has_queue:
@@ -246,12 +246,14 @@ async def _report_left(records: PendingRecords, settings: Settings, environment:
 
 
 def check_controls(settings: Settings) -> None:
-    """Check that control messages of transactions on documents have a queue. Raises SetupError."""
+    """Check that the control messages of transactions have a queue. Raises SetupError."""
     if settings.has_transport and not settings.has_queue:
+        why, instead = f"because its store {settings.places.store} holds documents", "use a SQL store"
+        if settings.control is not None and settings.store_plan.has_tables:
+            why, instead = "because it has control=", "remove it and run onceonly relay"
         raise SetupError(
-            f"transactions of endpoint {settings.name!r} need control messages, because its store {settings.places.store} "
-            f"holds documents, and its transport {settings.places.transport} has no queue for them: use a SQL store, or a "
-            "transport with queues"
+            f"transactions of endpoint {settings.name!r} need control messages, {why}, and its transport "
+            f"{settings.places.transport} has no queue for them: {instead}, or use a transport with queues"
         )
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from onceonly.assembly.parts import StoreParts
+from onceonly.assembly.parts import StoreParts, controls_of
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.config.store_plan import StorePlan
@@ -21,7 +21,6 @@ from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
-from onceonly.ports.transactions import Controls
 from onceonly.systems import DocumentService, Family
 from onceonly.systems.shared import Shared
 
@@ -117,11 +116,8 @@ def parts_on(documents: Documents, settings: Settings, plan: StorePlan, *, lette
     )
     if not plan.has_transactions:
         return parts
-    chosen, millisecond = settings.control, timedelta(milliseconds=1)
-    transactions = DocumentTransactions(store, retention=chosen.retention // millisecond)
-    delays = tuple(delay // millisecond for delay in chosen.delays)
-    controls = Controls(transactions, delays, chosen.processed_by or settings.name, clock)
-    return parts._replace(transactions=transactions, controls=controls)
+    transactions = DocumentTransactions(store, retention=settings.chosen_control.retention // timedelta(milliseconds=1))
+    return parts._replace(transactions=transactions, controls=controls_of(settings, transactions, clock))
 
 
 def tell(place: Location, warnings: Sequence[str]) -> None:

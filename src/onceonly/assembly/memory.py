@@ -7,10 +7,10 @@ from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.remote_requests import MemoryRemoteRequests
 from onceonly.adapters.memory.run_markers import MemoryRunMarkers
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore
-from onceonly.adapters.memory.transactions import MemoryTransactions
+from onceonly.adapters.memory.transactions import MemoryAttempts, MemoryTransactions
 from onceonly.adapters.memory.urls import open_world
 from onceonly.assembly.documents import parts_on
-from onceonly.assembly.parts import StoreParts
+from onceonly.assembly.parts import StoreParts, controls_of
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.config.store_plan import StorePlan
@@ -35,7 +35,9 @@ async def open_store(
         else:
             _check(settings)
             store = MemoryStore(world, name, clock=clock)
-            parts = StoreParts(store, store, store, letters, transactions=MemoryTransactions(world, name, clock=clock))
+            transactions = MemoryTransactions(world, name, clock=clock, has_controls=plan.has_controls)
+            controls = controls_of(settings, MemoryAttempts(world), clock) if plan.has_controls else None
+            parts = StoreParts(store, store, store, letters, transactions=transactions, controls=controls)
 
         async def open_remote_requests() -> MemoryRemoteRequests:
             return MemoryRemoteRequests(world, name, clock=clock)

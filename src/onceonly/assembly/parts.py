@@ -1,12 +1,15 @@
 """The parts of an open store, and of an open way to deduplicate."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import NamedTuple
 
+from onceonly.config.endpoint import Settings
 from onceonly.model.ring import Bucketing
 from onceonly.ports.admission import Admission, TokenStore
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.effects import Register
+from onceonly.ports.environment import Clock
 from onceonly.ports.maintenance import (
     ClientKeys,
     Counter,
@@ -23,7 +26,7 @@ from onceonly.ports.remote import RemoteRequests
 from onceonly.ports.ring import Ring
 from onceonly.ports.run_markers import RunMarkers
 from onceonly.ports.store import Fence, PendingRecords, Store
-from onceonly.ports.transactions import Controls, Transactions
+from onceonly.ports.transactions import Attempts, Controls, Transactions
 from onceonly.runtime.maintenance.counts import TakesCounts
 
 
@@ -74,11 +77,18 @@ class StoreParts(NamedTuple):
     transactions: Transactions | None = None
     """None where no records are stored."""
     controls: Controls | None = None
-    """How control messages finish transactions, in a store that cannot be searched."""
+    """How control messages finish transactions, unless only a relay does."""
     open_remote_requests: Callable[[], Awaitable[RemoteRequests]] | None = None
     """Opens the requests of other services, if the store can hold them. Raises SetupError."""
     isolate: Callable[[Mapping[str, str]], None] | None = None
     """Sets the isolation levels of units of one message, by message type. Raises SetupError for an unknown level."""
+
+
+def controls_of(settings: Settings, attempts: Attempts, clock: Clock) -> Controls:
+    """Return how the control messages of an endpoint travel, and where its attempts are looked up."""
+    chosen = settings.chosen_control
+    delays = tuple(delay // timedelta(milliseconds=1) for delay in chosen.delays)
+    return Controls(attempts, delays, chosen.processed_by or settings.name, clock)
 
 
 class BucketClock(NamedTuple):

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from onceonly.assembly.parts import BucketClock, StoredShadow, StoreParts
+from onceonly.assembly.parts import BucketClock, StoredShadow, StoreParts, controls_of
 from onceonly.config.deduplication import ClaimMode
 from onceonly.config.endpoint import Settings
 from onceonly.config.estimates import Measurements
@@ -30,6 +30,7 @@ from onceonly.sql.store import HTTP_SCHEMA as HTTP
 from onceonly.sql.store import JOURNAL_SCHEMA as JOURNAL
 from onceonly.sql.store import (
     AbandonedRunMarkers,
+    SqlAttempts,
     SqlDeadLetters,
     SqlDocuments,
     SqlEventCounts,
@@ -109,7 +110,10 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
         journal=journal,
     )
     ring = SqlRing(database, retention=retention, clock=mine) if claim_mode.has_history else None
-    transactions = SqlTransactions(database, settings.name, claim_mode=claim_mode, isolation=isolation)
+    has_controls = plan.has_transactions and plan.has_controls
+    transactions = SqlTransactions(
+        database, settings.name, claim_mode=claim_mode, isolation=isolation, has_controls=has_controls
+    )
     return store, StoreParts(
         store,
         store,
@@ -133,6 +137,7 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
         message_journal=journal,
         log=database if database.dialect.embedded else None,
         transactions=transactions if plan.has_transactions else None,
+        controls=controls_of(settings, SqlAttempts(database, clock=mine), clock) if has_controls else None,
         open_remote_requests=partial(_open_remote_requests, database, settings),
         isolate=store.isolate,
     )

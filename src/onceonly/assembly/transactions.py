@@ -104,7 +104,7 @@ async def outside(
     """
     with errors_name_setting(settings, "store", settings.places.store):
         plan = settings.plan_store(entities=has.entities)
-    if plan.on_documents:
+    if plan.has_controls:
         check_controls(settings)
         check_processed(settings, has)
     async with AsyncExitStack() as stack:
@@ -129,8 +129,13 @@ def watch_of(settings: Settings, environment: Environment) -> MaintenanceWatch:
 
 
 def check_processed(settings: Settings, has: EndpointTraits) -> None:
-    """Check that an endpoint receives the control messages. Raises SetupError."""
-    if not has.handlers and not settings.control.processed_by:
+    """Check that one endpoint receives the control messages. Raises SetupError."""
+    if has.handlers and settings.processed_by:
+        raise SetupError(
+            f"endpoint {settings.name!r} has handlers, so its own worker receives its control messages, and not that of "
+            f"{settings.processed_by!r}: remove processed_by"
+        )
+    if not has.handlers and not settings.processed_by:
         raise SetupError(
             f"endpoint {settings.name!r} has no handlers, so no worker finishes its transactions if this "
             f"process dies: name an endpoint that runs on the same store ({settings.places.store}) and "

@@ -57,6 +57,7 @@ LONGEST_COMMIT = timedelta(hours=1)
 MARGIN_SECONDS = 5.0
 _NEEDED = frozenset({"store"})
 PREPARATION_SECONDS = 60.0
+_CONTROL = ControlMessages()
 """Seconds that a unit may wait for blobs, requests and tokens to be prepared at other services."""
 
 
@@ -101,7 +102,7 @@ class Settings:
     janitor_interval: timedelta | None = None
     presence: bool = True
     health: str | None = None
-    control: ControlMessages = ControlMessages()  # noqa: RUF009
+    control: ControlMessages | None = None
     lifespan: Lifespan | None = None
     dead_letters: object = field(default=None, repr=False)
     worker: WorkerSettings = WorkerSettings()  # noqa: RUF009
@@ -176,8 +177,17 @@ class Settings:
     @cached_property
     def store_plan(self) -> StorePlan:
         """What the store setting means where no handler works on entities. Raises SetupError; not after construction."""
-        only_sends = bool(self.control.processed_by)
-        return plan_store(self.places.store, self.plan, makes_artifacts=self.makes_artifacts, only_sends=only_sends)
+        return plan_store(self.places.store, self.plan, makes_artifacts=self.makes_artifacts, control=self.control)
+
+    @property
+    def chosen_control(self) -> ControlMessages:
+        """How control messages are sent, where there are any."""
+        return self.control or _CONTROL
+
+    @property
+    def processed_by(self) -> str:
+        """The endpoint that receives the control messages instead of this one, or empty."""
+        return self.chosen_control.processed_by
 
     def plan_store(self, *, entities: bool) -> StorePlan:
         """Return what the store setting means for handlers that work on `entities`, or not.
@@ -190,9 +200,9 @@ class Settings:
         return plan
 
     def _control_problem(self, plan: StorePlan) -> str | None:
-        if not plan.has_transactions or not plan.on_documents:
+        if not plan.has_transactions or not plan.has_controls:
             return None
-        return control_problem(self.max_commit, self.control)
+        return control_problem(self.max_commit, self.chosen_control)
 
     @property
     def all_peers(self) -> tuple[Peer, ...]:
@@ -361,23 +371,18 @@ class Settings:
             yield str(error)
 
     def _control_problems(self, *, decided: bool) -> Iterator[str]:
-        if not isinstance(self.control, ControlMessages):
+        if not isinstance(self.control, ControlMessages | None):
             yield f"control must be ControlMessages(...), not {self.control!r}"
         elif not decided:
             return
-        elif self.control.processed_by and not self.plan.records:
+        elif self.processed_by and not self.plan.records:
             yield (
                 f"control: processed_by cannot be used with {without_records(self.deduplication)}: "
                 "remove processed_by, or use History()"
             )
-        elif self.control.processed_by and self.store_plan.has_tables:
+        elif self.processed_by and self.plan.tokens is not None:
             yield (
-                "control: processed_by is for stores that cannot be searched. In a SQL store the relay of "
-                "this endpoint finds the records: remove processed_by, and run the endpoint"
-            )
-        elif self.control.processed_by and self.plan.tokens is not None:
-            yield (
-                f"control: processed_by={self.control.processed_by!r} cannot be used with Tokens(...): only a "
+                f"control: processed_by={self.processed_by!r} cannot be used with Tokens(...): only a "
                 "worker of this endpoint can clean up its tokens. Remove processed_by, and run the endpoint"
             )
         elif is_duration(self.max_commit) and (problem := self._control_problem(self.store_plan)):

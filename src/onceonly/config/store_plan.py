@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.config.deduplication import DeduplicationPlan
+from onceonly.config.deduplication import ControlMessages, DeduplicationPlan
 from onceonly.config.location import Location
 from onceonly.systems import Family
 
@@ -11,13 +11,14 @@ from onceonly.systems import Family
 class StorePlan(Struct, frozen=True, kw_only=True):
     """What a store setting comes to for one endpoint. Everything that depends on the kind of store is read here.
 
-    `on_documents` means that a unit is one document: its records cannot be searched, and control messages finish
-    transactions. `has_transactions` is false where no records are stored. `has_remote_requests` is whether the store can
-    hold the requests of other services.
+    `on_documents` means that a unit is one document, and its records cannot be searched. `has_controls` means that control
+    messages finish transactions: always on documents, elsewhere if the endpoint asks for it. `has_transactions` is false where
+    no records are stored. `has_remote_requests` is whether the store can hold the requests of other services.
     """
 
     family: Family
     on_documents: bool
+    has_controls: bool
     has_transactions: bool
     has_remote_requests: bool
 
@@ -32,18 +33,24 @@ class StorePlan(Struct, frozen=True, kw_only=True):
 
     def for_entities(self) -> "StorePlan":
         """Return the plan for handlers that work on entities: in memory, they need documents."""
-        return replace(self, on_documents=not self.has_tables)
+        on_documents = not self.has_tables
+        return replace(self, on_documents=on_documents, has_controls=on_documents or self.has_controls)
 
 
-def plan_store(store: Location, deduplication: DeduplicationPlan, *, makes_artifacts: bool, only_sends: bool) -> StorePlan:
+def plan_store(
+    store: Location, deduplication: DeduplicationPlan, *, makes_artifacts: bool, control: ControlMessages | None
+) -> StorePlan:
     """Decide what a store setting means: the one place that takes its kind apart."""
     family = store.family
     assert family is not None  # noqa: S101 - it serves the role
     elsewhere = deduplication.marks is not None or deduplication.tokens is not None
     in_memory = family is Family.MEMORY
+    only_sends = control is not None and bool(control.processed_by)
+    on_documents = family is Family.DOCUMENTS or (in_memory and (elsewhere or makes_artifacts or only_sends))
     return StorePlan(
         family=family,
-        on_documents=family is Family.DOCUMENTS or (in_memory and (elsewhere or makes_artifacts or only_sends)),
+        on_documents=on_documents,
+        has_controls=on_documents or control is not None,
         has_transactions=deduplication.records,
         has_remote_requests=family is Family.SQL or (in_memory and deduplication.history is not None and not makes_artifacts),
     )

@@ -48,7 +48,7 @@ class Endpoint:
     * `deduplication`: how messages that were handled are recognized.
     * `dead_letters`: another place for dead letters than the store. `blobs`: the URL of the place for blobs.
     * `peers`: URLs of the services that handlers send HTTP requests to, or a `Peer` for each.
-    * `control`: how transactions are finished on a store that cannot be searched.
+    * `control`: how control messages finish transactions. On a document store they always do, on a SQL store if this is set.
 
     How messages are handled:
 

@@ -22,7 +22,15 @@ from onceonly.assembly import (
     wire,
 )
 from onceonly.assembly.gauges import GaugeLoop
-from onceonly.assembly.transactions import EndpointTraits, dispatch_within, outside, required, session_of, watch_of
+from onceonly.assembly.transactions import (
+    EndpointTraits,
+    check_processed,
+    dispatch_within,
+    outside,
+    required,
+    session_of,
+    watch_of,
+)
 from onceonly.config.endpoint import DAY_SECONDS, Settings
 from onceonly.config.location import scheme_of
 from onceonly.endpoint.blobs import BlobPlace
@@ -303,7 +311,7 @@ class Host:
         _ = opening.settings.required_transport
         work = TransactionWork()
         options = {**options, "observer": work if opening.observer is None else Observers(opening.observer, work)}
-        if opening.settings.store_plan.on_documents:
+        if opening.settings.store_plan.has_controls:
             check_controls(opening.settings)
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
@@ -493,7 +501,7 @@ class Host:
 
     def _context_of(self, running: OpenEndpoint, ports: TransactionPorts, directly: _Dispatch) -> TransactionContext:
         """Where control messages decide a transaction, no relay finds its record: it is sent by this very task."""
-        longest = running.settings.control.max_commit // timedelta(milliseconds=1) if ports.controls else 0
+        longest = running.settings.chosen_control.max_commit // timedelta(milliseconds=1) if ports.controls else 0
         kind = session_of(running.settings.places.store)
         builder = self._builder_of(running)
         context = TransactionContext(self.settings.name, ports, directly, builder, running.environment, kind, longest)
@@ -565,10 +573,13 @@ class Host:
             endpoint=self.name,
             offer=offer,
             subscribers=subscribers,
-            only_sends=bool(settings.control.processed_by) or (sends and not settings.store_plan.on_documents),
+            only_sends=bool(settings.processed_by) or (sends and not settings.store_plan.has_controls),
+            has_controls=settings.store_plan.has_controls,
             responders=self._registered.responders,
             middleware=self._registered.middleware,
         )
+        if settings.processed_by:
+            check_processed(settings, EndpointTraits(handlers=bool(plans.handlers)))
         own = [each for each in plans.handlers.values() if each.retry is not None or each.timeout is not None]
         for each in own:  # what an endpoint's settings promise together, its handlers may not break
             for problem in settings.retention_problems(each.retry, each.timeout):

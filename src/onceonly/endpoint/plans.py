@@ -104,10 +104,13 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     offer: Offer,
     subscribers: Subscribers | None = None,
     only_sends: bool = False,
+    has_controls: bool = False,
     responders: Sequence[RegisteredHandler] = (),
     middleware: Sequence[Function] = (),
 ) -> Plans:
     """Plan everything; `subscribers` are those of `Tokens`. Who `only_sends` needs no handlers.
+
+    `has_controls` means that control messages finish its transactions.
 
     Raises InvalidHandler listing all that is wrong.
     """
@@ -127,7 +130,7 @@ def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
     problems += _same_names(found.values())
     problems += _undeclared_events(found.values(), endpoint, subscribers or {})
     if not (handlers or responders or only_sends):
-        problems.append(_no_handler_problem(endpoint, offer))
+        problems.append(_no_handler_problem(endpoint, has_controls=has_controls))
     if problems:
         lines = "".join(f"\n  * {problem}" for problem in problems)
         raise InvalidHandler(f"endpoint {endpoint!r} cannot start:{lines}")
@@ -151,9 +154,9 @@ def _by_type(
     return found
 
 
-def _no_handler_problem(endpoint: str, offer: Offer) -> str:
+def _no_handler_problem(endpoint: str, *, has_controls: bool) -> str:
     problem = f"no handler is registered: decorate a function with @{endpoint}.handler"
-    if offer.asynchronous & SQL.asynchronous:
+    if not has_controls:
         return f"{problem}. If it only sends, run `onceonly relay` for it, or open it in the application that sends"
     return (
         f"{problem}. If this endpoint only sends, name the endpoint that finishes its transactions: "

@@ -96,8 +96,16 @@ def scoped_key(scope: str, key: str) -> str:
     return hash_of(b"scope", scope.encode(), key.encode()).hex().ljust(LONGEST_KEY + 1, ".")
 
 
+def mark_of(attempt: str) -> str:
+    """Return the text under which a store that deletes records keeps that an attempt without a client's key was committed.
+
+    It is longer than any client's key, and no key within a scope has it.
+    """
+    return hash_of(b"attempt", attempt.encode()).hex().ljust(LONGEST_KEY + 1, ".")
+
+
 class Control(Struct, frozen=True, kw_only=True):
-    """What a control message says: look how this attempt ended, in the store's document `unit`, for the `look`-th time.
+    """What a control message says: look how this attempt ended, in the unit of its record, for the `look`-th time.
 
     `endpoint` is whose transaction it is, which may be another than the one that is asked to look.
     """

@@ -20,7 +20,7 @@ from onceonly_conformance.dedup_suite import DedupSuite
 from onceonly_conformance.documents_subject import DocumentsSubject, Moment
 from onceonly_conformance.suite import ENDPOINT
 from onceonly_conformance.token_suite import TokenSuite
-from onceonly_conformance.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
+from onceonly_conformance.transaction_suite import AttemptSuite, EntitySuite, OneEntitySuite, TransactionSuite
 
 RETENTION = timedelta(days=7)
 EVERYTHING = "everything"
@@ -143,7 +143,7 @@ class DocumentTokenSuite(TokenSuite):
             yield dedup_and_token_subjects(documents).tokens
 
 
-class DocumentTransactionSuite(TransactionSuite, EntitySuite, AttemptSuite):
+class DocumentTransactionSuite(TransactionSuite, EntitySuite, AttemptSuite, OneEntitySuite):
     """The rules of transactions, on documents. Override `open_documents`."""
 
     def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:

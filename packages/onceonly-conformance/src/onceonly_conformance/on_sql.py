@@ -19,7 +19,16 @@ from onceonly.sql.dialect import Dialect
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.queue_tables import SCHEMA as QUEUE_SCHEMA
 from onceonly.sql.schema import create, create_user_tables
-from onceonly.sql.store import DOCUMENTS_SCHEMA, SqlDeadLetters, SqlDocuments, SqlRegister, SqlRing, SqlStore, SqlTransactions
+from onceonly.sql.store import (
+    DOCUMENTS_SCHEMA,
+    SqlAttempts,
+    SqlDeadLetters,
+    SqlDocuments,
+    SqlRegister,
+    SqlRing,
+    SqlStore,
+    SqlTransactions,
+)
 from onceonly.sql.store.tables import SCHEMA as STORE_SCHEMA
 from onceonly.sql.store.tables import tables
 from onceonly_conformance.clock import ManualClock
@@ -181,6 +190,16 @@ class SqlTransactionSubject:
 
     async def pass_time(self, milliseconds: int) -> None:
         await asyncio.sleep(milliseconds / 1000)
+
+
+class SqlAttemptSubject(SqlTransactionSubject):
+    """Transactions of a SQL database that control messages finish."""
+
+    async def transactions(self, endpoint: str = ENDPOINT) -> SqlTransactions:
+        return SqlTransactions(await self.inner.database(), endpoint, has_controls=True)
+
+    async def attempts(self) -> SqlAttempts:
+        return SqlAttempts(await self.inner.database())
 
 
 async def found_in(store: PendingRecords, record: Record) -> Record | None:

@@ -20,6 +20,7 @@ from onceonly_conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulR
 from onceonly_conformance.on_sql import (
     ForgettingSqlSubject,
     ImpatientSqlSubject,
+    SqlAttemptSubject,
     SqlDocumentsSubject,
     SqlRingSubject,
     SqlSubject,
@@ -32,7 +33,7 @@ from onceonly_conformance.sql_guard_suite import SqlGuardSuite
 from onceonly_conformance.sql_lock_suite import SqlLockSuite
 from onceonly_conformance.store_suite import StoreSuite
 from onceonly_conformance.suite import Suite
-from onceonly_conformance.transaction_suite import EntitySuite, TransactionSuite
+from onceonly_conformance.transaction_suite import AttemptSuite, EntitySuite, TransactionSuite
 from onceonly_conformance.transport_suite import TransportSuite
 
 __all__ = [
@@ -144,14 +145,20 @@ class SqlDeadLetterSuite(SqlSuite, DeadLetterSuite):
             yield subject
 
 
-class SqlTransactionSuite(SqlSuite, TransactionSuite, EntitySuite):
-    """Transactions outside of handlers, and entities. Override `open_database`."""
+class SqlTransactionSuite(SqlSuite, TransactionSuite, EntitySuite, AttemptSuite):
+    """Transactions outside of handlers, control messages, and entities. Override `open_database`."""
 
     @asynccontextmanager
     async def open_transactions(self) -> AsyncIterator[Any]:
         """Open the transactions on the database. The rules call it; do not override it."""
         async with self._opened(SqlSubject) as subject:
             yield SqlTransactionSubject(subject)
+
+    @asynccontextmanager
+    async def open_attempts(self) -> AsyncIterator[Any]:
+        """Open transactions that control messages finish. The rules call it; do not override it."""
+        async with self._opened(SqlSubject) as subject:
+            yield SqlAttemptSubject(subject)
 
 
 class SqlDocumentsSuite(SqlSuite, DocumentsSuite):

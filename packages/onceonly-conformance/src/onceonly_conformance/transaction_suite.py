@@ -1,10 +1,10 @@
-"""The contract of the Transactions port, rule by rule, and of the Attempts port of stores that cannot be searched.
+"""The contract of the Transactions port, rule by rule, and of the Attempts port that control messages use.
 
 Every check runs in another process than the write.
 """
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol
 
 from msgspec import structs
@@ -51,7 +51,7 @@ class TransactionSubject(Protocol):
 
 
 class AttemptsSubject(TransactionSubject, Protocol):
-    """Transactions of a store that cannot be searched."""
+    """Transactions that control messages finish."""
 
     async def attempts(self) -> Attempts:
         """Open the attempts that control messages check, as a separate process would."""
@@ -459,7 +459,7 @@ class EntitySuite(Suite):
 
 
 class AttemptSuite(Suite):
-    """The rules about control messages, for transactions of a store that cannot be searched. Override `open_attempts`."""
+    """The rules about control messages that finish transactions. Override `open_attempts`."""
 
     def open_attempts(self) -> AbstractAsyncContextManager[AttemptsSubject]:
         """Open an empty store for one rule, and clean up afterwards."""
@@ -474,11 +474,24 @@ class AttemptSuite(Suite):
             asked = opening()
             opened = await opened_by(subject, asked)
             await subject.write(opened, "a1", "done")
-            record = record_of(asked, opened)
-            assert await subject.record(record) is None
+            record = structs.replace(record_of(asked, opened), unit=unit_of(asked, opened))
+            assert await ended(subject, record) is None
             await opened.commit(record, None)
+            assert await ended(subject, record) == record
             await (await subject.store()).forget([record])
-            assert await subject.record(record) == Record(asked.identity, unit=opened.unit)
+            assert await ended(subject, record) == Record(asked.identity, unit=record.unit)
+
+    async def test_an_attempt_with_a_key_has_none_after_its_dispatch(self) -> None:
+        """Its key shows that it was committed."""
+        async with self.open_attempts() as subject:
+            asked = opening(key="k")
+            opened = await opened_by(subject, asked)
+            record = structs.replace(record_of(asked, opened), unit=unit_of(asked, opened))
+            await opened.commit(record, b"kept")
+            assert await ended(subject, record) == record
+            await (await subject.store()).forget([record])
+            assert await ended(subject, record) is None
+            assert (await found(subject, "k")).attempt == asked.attempt
 
     async def test_a_key_is_found_by_whoever_looks_after_its_endpoint(self) -> None:
         """`entry` finds a key by its endpoint. The worker of another endpoint may check it."""
@@ -488,37 +501,45 @@ class AttemptSuite(Suite):
             assert (await attempts.entry("k", ENDPOINT), await attempts.entry("k", OTHER)) == (await kept(subject, "k"), None)
 
     async def test_what_is_buried_cannot_be_committed(self) -> None:
-        """A buried attempt cannot commit, whether it has an entity, a key or neither."""
-        async with self.open_attempts() as subject:
-            for key, writes in (("", True), ("k", True), ("l", False), ("", False)):
+        """Of `bury` and the commit of an open attempt, one succeeds, whether it has an entity, a key or neither."""
+        for key, writes in (("", True), ("k", True), ("l", False), ("", False)):
+            async with self.open_attempts() as subject:
                 asked = opening(f"a{key}{writes}", key=key)
                 opened = await opened_by(subject, asked)
                 if writes:
                     await subject.write(opened, asked.attempt, "buried")
-                await (await subject.attempts()).bury(asked.identity, opened.unit)
-                async with raises(ConflictError):
-                    await opened.commit(record_of(asked, opened), b"buried")
-            assert (await subject.read(), await kept(subject, "k"), await kept(subject, "l")) == ({}, None, None)
+                burying = asyncio.create_task((await subject.attempts()).bury(asked.identity, unit_of(asked, opened)))
+                await asyncio.wait([burying], timeout=min(self.patience, MOMENT_SECONDS))  # it may wait for the attempt
+                won = await wins(opened, record_of(asked, opened))
+                opened.abandon()
+                async with asyncio.timeout(self.patience), raises(ConflictError) if won else nullcontext():
+                    await burying
+                assert await subject.read() == ({asked.attempt: "buried"} if won and writes else {})
+                assert (await kept(subject, key) is not None if key else False) == (won and bool(key))
 
     async def test_what_is_committed_cannot_be_buried(self) -> None:
         """`bury` raises ConflictError for a committed attempt, and keeps its record."""
         async with self.open_attempts() as subject:
             for asked in (opening("a1"), opening("a2", key="k")):
                 record = await done(subject, asked)
+                unit = record.unit or attempt_unit(asked.max_commit)
                 async with raises(ConflictError):
-                    await (await subject.attempts()).bury(asked.identity, record.unit)
-                assert await subject.record(record) == record
+                    await (await subject.attempts()).bury(asked.identity, unit)
+                kept_record = await ended(subject, structs.replace(record, unit=unit))
+                assert kept_record is not None
+                assert kept_record.effects == record.effects
 
     async def test_a_tombstone_says_that_it_is_over(self) -> None:
         """A tombstone is a record without effects. A second `bury` raises ConflictError."""
         async with self.open_attempts() as subject:
             asked = opening()
             opened = await opened_by(subject, asked)
-            attempts = await subject.attempts()
-            await attempts.bury(asked.identity, opened.unit)
-            assert await attempts.record(asked.identity, opened.unit) == Record(asked.identity, unit=opened.unit)
+            opened.abandon()
+            attempts, unit = await subject.attempts(), unit_of(asked, opened)
+            await attempts.bury(asked.identity, unit)
+            assert await attempts.record(asked.identity, unit) == Record(asked.identity, unit=unit)
             async with raises(ConflictError):
-                await attempts.bury(asked.identity, opened.unit)
+                await attempts.bury(asked.identity, unit)
 
     async def test_a_tombstone_outlives_the_deadline(self) -> None:
         """A tombstone stays after the attempt's deadline, even if its document is written again."""
@@ -526,10 +547,11 @@ class AttemptSuite(Suite):
             asked = opening("slow", max_commit=LATE_MS // 2)
             slow = await opened_by(subject, asked)
             await subject.write(slow, "slow", "buried")
-            await (await subject.attempts()).bury(asked.identity, slow.unit)
+            slow.abandon()
+            await (await subject.attempts()).bury(asked.identity, unit_of(asked, slow))
             await subject.pass_time(LATE_MS)
             await done(subject, opening("a2"))
-            assert await (await subject.attempts()).record(asked.identity, slow.unit) is not None
+            assert await (await subject.attempts()).record(asked.identity, unit_of(asked, slow)) is not None
 
     async def test_a_buried_attempt_does_not_block_its_key(self) -> None:
         """A new attempt can commit the key of a buried one."""
@@ -539,9 +561,18 @@ class AttemptSuite(Suite):
                 slow = await opened_by(subject, asked)
                 if writes:
                     await subject.write(slow, asked.attempt, "buried")
-                await (await subject.attempts()).bury(asked.identity, slow.unit)
+                slow.abandon()
+                await (await subject.attempts()).bury(asked.identity, unit_of(asked, slow))
                 await done(subject, opening(f"again{writes}", key=asked.key), writes=writes)
                 assert (await found(subject, asked.key)).attempt == f"again{writes}"
+
+
+class OneEntitySuite(Suite):
+    """The rules of transactions that cover one entity, on documents. Override `open_attempts`."""
+
+    def open_attempts(self) -> AbstractAsyncContextManager[AttemptsSubject]:
+        """Open an empty store for one rule, and clean up afterwards."""
+        raise NotImplementedError
 
     async def test_a_key_is_committed_once_whichever_entity_its_attempts_take(self) -> None:
         """Of attempts with one key, exactly one commits, whether they change different entities or none."""
@@ -560,6 +591,16 @@ class AttemptSuite(Suite):
             entities_of(opened).write("Account/A", b"1")
             await opened.commit(None, None)
             assert await _change(subject, "a2", b"2") == b"1"
+
+
+def unit_of(asked: TransactionAttempt, opened: OpenTransaction) -> str:
+    """Return the unit of an attempt's record, as its control message has it."""
+    return opened.unit or attempt_unit(asked.max_commit)
+
+
+async def ended(subject: AttemptsSubject, record: Record) -> Record | None:
+    """Return what a control message finds in the place of this record."""
+    return await (await subject.attempts()).record(record.identity, record.unit)
 
 
 def entities_of(opened: OpenTransaction) -> Entities:

@@ -282,6 +282,8 @@ class Workload(Struct, frozen=True):
     """That no attempt is cancelled while it begins: no sweeper comes early, and no message has two attempts at once."""
     opened_by: str = ""
     """The endpoint that opens the transactions, if the first endpoint only processes their control messages."""
+    controlled: bool = False
+    """Whether control messages finish the clients' transactions in a store that a relay can search as well."""
     strays: tuple[str, ...] = ()
     """Control messages in the queue at the beginning that no transaction sent; see `STRAYS`."""
     looks: int = 1

@@ -82,7 +82,9 @@ def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
     is_searched = workload.deduplication not in WITH_ENTITIES
     delays = tuple(delay * STEP for delay in workload.timing.looks) if workload.timing else tuple(range(1, workload.looks + 1))
     to = workload.endpoints[0] if endpoint == workload.opened_by else endpoint
-    controls = None if is_searched or not transactions else Controls(transactions, delays, to, clock)
+    attempts = programs.transactions.MemoryAttempts(driver) if is_searched else transactions
+    has_controls = bool(transactions) and (workload.controlled or not is_searched)
+    controls = Controls(attempts, delays, to, clock) if has_controls else None
     handlers = CheckedHandlers(workload, driver, programs=programs, endpoint=endpoint)
     run_markers = programs.run_markers.MemoryRunMarkers(plain, endpoint, clock=still)
     if workload.board:
@@ -130,7 +132,9 @@ def _transactions_of(workload: Workload, programs: Programs, driver: CheckerDriv
     clock, blocking = clock_of(workload, driver), workload.blocking
     if workload.deduplication is DeduplicationMode.DATABASE:
         return programs.database_transactions.MemoryDatabaseTransactions(driver, endpoint, clock=clock)
-    return programs.transactions.MemoryTransactions(driver, endpoint, clock=clock, blocking=blocking)
+    return programs.transactions.MemoryTransactions(
+        driver, endpoint, clock=clock, blocking=blocking, has_controls=workload.controlled
+    )
 
 
 def place_of(workload: Workload, programs: Programs, endpoint: str) -> WorldPart:

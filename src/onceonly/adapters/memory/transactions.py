@@ -11,7 +11,7 @@ from onceonly.adapters.memory.world import PortOperation, Raises, Step, WallCloc
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
-from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, mark_of
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
 from onceonly.systems.key_wait import key_wait
@@ -60,6 +60,20 @@ def commit(world: StoreWorld, token: Hashable, final: TransactionCommit, now: in
     return after, None
 
 
+def attempt(world: StoreWorld, identity: Identity, unit: str) -> Step:
+    """Return the record of an attempt. One without effects stands for its tombstone, or for the mark of its commit."""
+    found = next((each.record for each in world.records if each.record.identity == identity), None)
+    is_over = identity in world.buried or any(key == mark_of(identity.id) for key, _ in world.keys)
+    return world, found or (Record(identity, unit=unit) if is_over else None)
+
+
+def bury_attempt(world: StoreWorld, identity: Identity) -> Step:
+    """Insert a tombstone, unless the attempt has ended."""
+    if identity in world.buried or any(each.record.identity == identity for each in world.records):
+        return world, Raises(ConflictError, "this attempt has already ended")
+    return replace(world, buried=world.buried | {identity}), None
+
+
 def entry(world: StoreWorld, key: str) -> Step:
     kept = next((kept for known, kept in world.keys if known == key), None) if key else None
     return world, kept and with_pending(kept, (each.record for each in world.records))
@@ -75,11 +89,23 @@ def remove(world: StoreWorld, key: str) -> Step:
 
 
 class MemoryTransactions:
-    """The transactions of one endpoint's memory store. Blocking ones wait for a key like SQL; others conflict at commit."""
+    """The transactions of one endpoint's memory store. Blocking ones wait for a key like SQL; others conflict at commit.
 
-    def __init__(self, driver: WorldDriver, endpoint: str, *, clock: Clock | None = None, blocking: bool = True) -> None:
+    With `has_controls`, control messages check its attempts, so the commit of one without a client's key stores a mark.
+    """
+
+    def __init__(
+        self,
+        driver: WorldDriver,
+        endpoint: str,
+        *,
+        clock: Clock | None = None,
+        blocking: bool = True,
+        has_controls: bool = False,
+    ) -> None:
         """Use the same part of the driver's world as the store of this endpoint."""
         self.clock = clock or WallClock()
+        self.has_controls = has_controls
         self._place = WorldPart(f"store of {endpoint}", StoreWorld())
         self._driver = driver
         self._blocking = blocking
@@ -117,6 +143,26 @@ class MemoryTransactions:
         self._driver.at_once(PortOperation("abandon", self._place, abandon, (token,)))
 
 
+class MemoryAttempts:
+    """How the attempts of endpoints in this world ended, for control messages."""
+
+    def __init__(self, driver: WorldDriver) -> None:
+        self._driver = driver
+
+    async def entry(self, key: str, endpoint: str) -> IdempotencyEntry | None:
+        return await self._of(endpoint).entry(key)
+
+    async def record(self, identity: Identity, unit: str) -> Record | None:
+        found: Record | None = await self._of(identity.source).perform("record", attempt, (identity, unit))
+        return found
+
+    async def bury(self, identity: Identity, unit: str) -> None:
+        await self._of(identity.source).perform("bury", bury_attempt, (identity,))
+
+    def _of(self, endpoint: str) -> MemoryTransactions:
+        return MemoryTransactions(self._driver, endpoint)
+
+
 class MemoryTransaction:
     """One open transaction."""
 
@@ -140,6 +186,8 @@ class MemoryTransaction:
         changes = self._notebook.changes(() if record is None else (record,))
         entry = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)
         key = ((self._transactions.stored_key(opening.key), entry),) if opening.key else ()
+        if self._transactions.has_controls and record is not None and not opening.key:
+            key = ((mark_of(opening.attempt), entry),)
         await self._transactions.commit(self._token, TransactionCommit(changes, key), now)
 
     def abandon(self) -> None:

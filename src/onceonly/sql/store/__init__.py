@@ -2,6 +2,7 @@
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.sql.store.actions import SqlActionLog
+from onceonly.sql.store.attempts import SqlAttempts
 from onceonly.sql.store.dead_letters import SqlDeadLetters
 from onceonly.sql.store.documents import SCHEMA as DOCUMENTS_SCHEMA
 from onceonly.sql.store.documents import SqlDocuments
@@ -28,6 +29,7 @@ __all__ = [
     "AbandonedRunMarkers",
     "ClaimMode",
     "SqlActionLog",
+    "SqlAttempts",
     "SqlDeadLetters",
     "SqlDocuments",
     "SqlEventCounts",

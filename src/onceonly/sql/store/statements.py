@@ -145,19 +145,27 @@ def bury(connection: Connection, scope: StoreScope, identity: Identity, max_comm
 
     Raises PermanentFailure, UpgradeRequired for a record that cannot be read: its attempt was committed.
     """
-    dialect, records = scope.database.dialect, scope.tables.records
-    now = time_in(connection, scope.clock)
-    row = {**row_of(scope.endpoint, Record(identity), now + max_commit + TOMBSTONE_MARGIN_MS), "endpoint": BURIED}
-    del row["claim"]
-    if dialect.insert_absent(connection, records, [row], key=["key"]):
-        over = select(records.c.key).where(records.c.endpoint == BURIED, records.c.stored_at < now).limit(_OVER_AT_ONCE)
-        if keys := sorted(each.key for each in connection.execute(over)):
-            delete_keys(connection, dialect, keys, records)
+    if insert_tombstone(connection, scope, identity, max_commit):
         return None
+    records = scope.tables.records
     found = connection.execute(
         select(records.c.endpoint, records.c.effects).where(records.c.key == claim_key(scope.endpoint, identity))
     ).one_or_none()
     return None if found is None or found.endpoint == BURIED else record_in(identity, found.effects)
+
+
+def insert_tombstone(connection: Connection, scope: StoreScope, identity: Identity, max_commit: int) -> bool:
+    """Insert the tombstone of an attempt, and delete some that are over. Returns False if a record or a tombstone is there."""
+    dialect, records = scope.database.dialect, scope.tables.records
+    now = time_in(connection, scope.clock)
+    row = {**row_of(scope.endpoint, Record(identity), now + max_commit + TOMBSTONE_MARGIN_MS), "endpoint": BURIED}
+    del row["claim"]
+    if not dialect.insert_absent(connection, records, [row], key=["key"]):
+        return False
+    over = select(records.c.key).where(records.c.endpoint == BURIED, records.c.stored_at < now).limit(_OVER_AT_ONCE)
+    if keys := sorted(each.key for each in connection.execute(over)):
+        delete_keys(connection, dialect, keys, records)
+    return True
 
 
 def record_in(identity: Identity, effects: object) -> Record:

@@ -167,9 +167,14 @@ class SqlStore:
         gone = [self._tables.records]
         if self._claim_mode is ClaimMode.UNTIL_FORGOTTEN:
             gone.append(self._tables.claims)
-        keys = sorted(claim_key(self._endpoint, record.identity) for record in records)
+        keys = sorted(self._key_of(record) for record in records)
         async with self._database.autocommitting() as connection:
             await connection.run_sync(delete_keys, self._database.dialect, keys, *gone)
+
+    def _key_of(self, record: Record) -> bytes:
+        """Return under which key a record is stored. An attempt may be another endpoint's, whose control messages come here."""
+        is_attempt = longest_commit(record.unit) is not None
+        return claim_key(record.identity.source if is_attempt else self._endpoint, record.identity)
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
         async with self._database.reading() as connection:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,7 +11,7 @@ from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import CommitFailed, ConflictError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
-from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of, records_of
+from onceonly.model.transaction import IdempotencyEntry, TransactionAttempt, key_of, mark_of, records_of
 from onceonly.ports.store import BeginResult
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose, checked_isolation
@@ -21,15 +21,26 @@ from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.systems.key_wait import key_wait
 
+_NO_REQUEST = bytes(16)
+"""The fingerprint of a mark, which no request is compared with."""
 Session: TypeAlias = AsyncSession
 """SQLAlchemy's session, in which a transaction works."""
 
 
 class SqlTransactions:
-    """The transactions of one endpoint. `claim_mode` and `isolation` are those of its store. Raises SetupError."""
+    """The transactions of one endpoint. `claim_mode` and `isolation` are those of its store. Raises SetupError.
+
+    With `has_controls`, control messages check its attempts, so the commit of one without a client's key stores a mark.
+    """
 
     def __init__(
-        self, database: Database, endpoint: str, *, claim_mode: ClaimMode = ClaimMode.HISTORY, isolation: str | None = None
+        self,
+        database: Database,
+        endpoint: str,
+        *,
+        claim_mode: ClaimMode = ClaimMode.HISTORY,
+        isolation: str | None = None,
+        has_controls: bool = False,
     ) -> None:
         own = database.dialect.gapless if claim_mode is ClaimMode.TOKENS else None
         self._database = database
@@ -37,6 +48,7 @@ class SqlTransactions:
         self._endpoint = endpoint
         self._tables = tables(database.prefix, database.schema)
         self._scope = StoreScope(database, self._tables, endpoint, claim_mode)
+        self._has_controls = has_controls
 
     async def open(self, opening: TransactionAttempt) -> "SqlTransaction | IdempotencyEntry":
         """Begin, and insert the key; an unfinished holder is waited for. See the port.
@@ -61,7 +73,7 @@ class SqlTransactions:
         if kept is not None:
             transaction.drop()
             return kept
-        return SqlTransaction(self._scope, transaction, opening, limit)
+        return SqlTransaction(self._scope, transaction, opening, limit, has_controls=self._has_controls)
 
     async def entry(self, key: str) -> IdempotencyEntry | None:
         """Read a key's row on the primary, in a transaction of its own; see the port."""
@@ -96,11 +108,20 @@ class SqlTransactions:
 class SqlTransaction:
     """One open transaction: a unit that has claimed nothing."""
 
-    def __init__(self, scope: StoreScope, transaction: DatabaseTransaction, opening: TransactionAttempt, limit: Limit) -> None:
+    def __init__(
+        self,
+        scope: StoreScope,
+        transaction: DatabaseTransaction,
+        opening: TransactionAttempt,
+        limit: Limit,
+        *,
+        has_controls: bool = False,
+    ) -> None:
         self._unit = SqlUnit(scope, transaction, BeginResult(), loaded={}, isolated=False)
         self._scope = scope
         self._opening = opening
         self._limit = limit
+        self._has_controls = has_controls
         self.resources = self._unit.resources
         self.unit = ""
 
@@ -115,11 +136,20 @@ class SqlTransaction:
             if self._opening.key and answer is not None:
                 row = {"key": key_of(self._opening.endpoint, self._opening.key), "answer": answer}
                 self._scope.database.dialect.update_last(connection, self._scope.tables.keys, row, key="key")
+            elif self._has_controls and records and not self._opening.key:
+                row = mark_row(self._opening, self._scope.database.clock.now())
+                self._scope.database.dialect.insert_last(connection, self._scope.tables.keys, [row])
 
         await self._unit.commit_attempt(records, last=last, limit=self._limit)
 
     def abandon(self) -> None:
         self._unit.abandon()
+
+
+def mark_row(opening: TransactionAttempt, now: int) -> dict[str, Any]:
+    """Return the row, in the table of keys, that shows that an attempt without a client's key was committed."""
+    key = key_of(opening.endpoint, mark_of(opening.attempt))
+    return {"key": key, "fingerprint": _NO_REQUEST, "attempt": opening.attempt, "answer": None, "stored_at": now}
 
 
 def read_entry(connection: Connection, tables: Tables, endpoint: str, key: bytes) -> IdempotencyEntry | None:

@@ -13,7 +13,7 @@ from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.entities import Entities
 from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, KeyReused, OnceOnlyError, OutcomeUnknown
 from onceonly.model.message import Failure, FailureKind
-from onceonly.model.transaction import BlockDecision, IdempotencyEntry, TransactionAttempt
+from onceonly.model.transaction import BlockDecision, IdempotencyEntry, TransactionAttempt, attempt_unit
 from onceonly.ports.bundle import Ports
 from onceonly_verify.actors.relays import asked
 from onceonly_verify.checked_handlers import decode_rows, encode_rows
@@ -90,7 +90,7 @@ async def _transact(programs: Programs, ports: Ports) -> Any:
         opened.resources.check(attempt)
         if timing and not handlers.workload.quiet:
             handlers.driver.at_once(PortOperation("opened", PLACE, note, ("opened", attempt)))
-        if not ports.controls:
+        if handlers.workload.deduplication not in WITH_ENTITIES:
             opened.resources.get(programs.stores.Notebook).write(client.name, attempt)
         elif client.entity:
             await opened.load(client.entity)
@@ -105,7 +105,7 @@ async def _transact(programs: Programs, ports: Ports) -> Any:
     watched = WatchedTransactions(ports.transactions)
     transport: Any = ports.transport
     if programs.has_log and ports.controls:
-        transport = Announcement(transport, opening, ports.controls, watched.unit)
+        transport = Announcement(transport, opening, ports.controls, lambda: watched.unit() or attempt_unit(longest))
     own_ports = programs.transaction.TransactionPorts(watched, ports.admission, ports.controls, transport)
     try:
         done = await programs.transaction.transact(opening, block, own_ports)

@@ -13,7 +13,7 @@ from onceonly_verify.checks.shell import DEATH_CHECKS, HOPELESS_CHECKS, SHELL_CH
 from onceonly_verify.checks.stored_elsewhere import STORED_ELSEWHERE
 from onceonly_verify.checks.timed import ROTATION_CHECKS, TIMED_CHECKS
 from onceonly_verify.checks.tokens import DATABASE_CHECKS, TOKEN_CHECKS
-from onceonly_verify.checks.transactions import CLIENT_CHECKS, OWN_TRANSACTION_CHECKS, TRANSACTION_CHECKS
+from onceonly_verify.checks.transactions import CLIENT_CHECKS, OWN_TRANSACTION_CHECKS, SEARCHED_CHECKS, TRANSACTION_CHECKS
 from onceonly_verify.workload import NOWHERE, Behaviour, MessageArrival, Workload, copies
 from onceonly_verify.world import Bounds
 
@@ -237,6 +237,7 @@ CHECKS = named(
     TRANSACTION_CHECKS,
     CLIENT_CHECKS,
     OWN_TRANSACTION_CHECKS,
+    SEARCHED_CHECKS,
     HOSTED_CHECKS,
     REQUEST_CHECKS,
     EXECUTION_CHECKS,

@@ -95,6 +95,32 @@ TRANSACTION_CHECKS = {
 
 
 ONCE = (Client("t", key="k"),)
+IN_TABLES = Workload(clients=(Client("t"),), controlled=True)
+"""In a store that a relay can search, such as SQL."""
+CHECKING = ("record", "ack")
+"""What a worker does there to see how an attempt ended."""
+
+SEARCHED_CHECKS = {
+    "a control message in tables": Check(
+        replace(IN_TABLES, looks=2), Bounds(crashes=1, failures=1), workers=1, reaches=CHECKING
+    ),
+    "a control message in tables, two workers": Check(IN_TABLES, Bounds(crashes=1, expiries=1), reaches=CHECKING),
+    "a control message in tables, and a client's key": Check(
+        replace(IN_TABLES, clients=ONCE), Bounds(crashes=1, failures=1), workers=1, reaches=CHECKING
+    ),
+    "a control message in tables, and two attempts with one key": Check(
+        replace(IN_TABLES, clients=TWICE), Bounds(crashes=1), workers=1, reaches=CHECKING
+    ),
+    "a control message in tables, and a relay": Check(
+        IN_TABLES, Bounds(crashes=1, failures=1), workers=1, relays=1, reaches=CHECKING
+    ),
+    "a control message in tables, a client's key, and a relay": Check(
+        replace(IN_TABLES, clients=ONCE), Bounds(crashes=1, failures=1), workers=1, relays=1, reaches=CHECKING
+    ),
+    "a control message in tables, next to a good message": Check(
+        replace(IN_TABLES, arrivals=copies("a"), prefix="cloudevents:"), workers=1, batch=2, reaches=(*CHECKING, "send")
+    ),
+}
 STRAYS = Workload(copies("a"), strays=(UNREADABLE, OF_NOBODY), deduplication=DeduplicationMode.HISTORY)
 OPENED_ELSEWHERE = Workload(clients=(Client("t"),), opened_by="api", deduplication=DeduplicationMode.HISTORY)
 RECEIVING = ("load", "save", "send", "ack")

@@ -17,7 +17,7 @@ from onceonly_verify.mutants.shell import SHELL
 from onceonly_verify.mutants.stored_elsewhere import ENTITIES
 from onceonly_verify.mutants.timed import TIMED
 from onceonly_verify.mutants.tokens import IN_DATABASE, SHARED_TOKENS, TOKENS
-from onceonly_verify.mutants.transactions import CLIENTS, TRANSACTIONS
+from onceonly_verify.mutants.transactions import CLIENTS, SEARCHED, TRANSACTIONS
 
 MUTANTS = named(
     OUTBOX,
@@ -36,6 +36,7 @@ MUTANTS = named(
     TRANSACTIONS,
     CLIENTS,
     OWN_TRANSACTIONS,
+    SEARCHED,
     HOSTED,
     EXECUTION,
     EXECUTIONS,

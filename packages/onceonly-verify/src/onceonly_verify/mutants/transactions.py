@@ -28,6 +28,47 @@ transaction = partial(change, "algorithms.transaction")
 control = partial(change, "algorithms.control")
 documents = partial(change, "documents.transactions")
 memory = partial(change, "adapters.memory.transactions")
+IN_TABLES, IN_TABLES_KEYED = "a control message in tables", "a control message in tables, and a client's key"
+WITH_RELAY = "a control message in tables, and a relay"
+SEARCHED = {
+    "control message in tables after commit": mutant(
+        (IN_TABLES,),
+        transaction(
+            "complete",
+            do.move_before(at.branch(at.condition("ports.controls")), at.call("TransactionResult", passing="records")),
+        ),
+    ),
+    "no tombstone in tables": mutant((IN_TABLES,), control("check_transaction", do.drop("attempts.bury"))),
+    "tombstone in tables that stops no commit": mutant((IN_TABLES,), memory("commit", do.never(at.condition("world.buried")))),
+    "tombstone in tables over a record": mutant((IN_TABLES,), memory("bury_attempt", do.never(at.condition("world.buried")))),
+    "record in tables read before key": mutant(
+        (IN_TABLES_KEYED,), control("check_transaction", do.swap("attempts.entry", "attempts.record"))
+    ),
+    "mark of an attempt taken for its dispatch": mutant(
+        (IN_TABLES,),
+        memory(
+            "attempt",
+            do.replace(
+                at.element(at.returned(), 1),
+                "Record(identity, unit=unit) if any(key == mark_of(identity.id) for key, _ in world.keys) else found",
+                found=at.result_of("next"),
+            ),
+        ),
+    ),
+    "mark of an attempt committed before its record": mutant(
+        (IN_TABLES, WITH_RELAY),
+        memory("", do.define("def keep(world, key):\n    return replace(world, keys=world.keys + key), None")),
+        memory(
+            "MemoryTransaction.commit",
+            do.insert_before(
+                "_transactions.commit",
+                "await self._transactions.perform('mark', keep, (key,))",
+                key=at.argument("TransactionCommit", 1),
+            ),
+            do.replace(at.argument("TransactionCommit", 1), "()"),
+        ),
+    ),
+}
 TRANSACTIONS = {
     "control message after commit": mutant(
         (CONTROL,),
