@@ -580,6 +580,7 @@ async def test_the_identity_rule_of_the_endpoint_comes_before_the_id_of_the_host
         (HostedMessage(b"", id=7), "id must be text, not int"),  # type: ignore[arg-type]
         (HostedMessage(b"", deliveries=0), "deliveries must be 1 or more, not 0"),
         (HostedMessage(b"", deliveries="2"), "deliveries must be a whole number, not str"),  # type: ignore[arg-type]
+        (HostedMessage(b"", queue=7), "queue must be text, not int"),  # type: ignore[arg-type]
         (b"bytes", "handle takes HostedMessage"),
     ],
 )

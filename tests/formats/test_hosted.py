@@ -41,6 +41,27 @@ def test_the_id_of_the_host_is_for_messages_without_one() -> None:
     assert headers_of(HostedMessage(b"", [("cloudEvents:id", "own")], id="7")) == (("cloudEvents:id", "own"),)
 
 
+def test_a_host_may_have_neither_headers_nor_an_id() -> None:
+    """Client libraries have None for both. An id `"None"` would make all these messages copies of one."""
+    assert headers_of(HostedMessage(b"", None, id=None)) == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (HostedMessage(b"", "x: y"), "mapping or pairs of name and value, not str"),  # type: ignore[arg-type]
+        (HostedMessage(b"", 7), "mapping or pairs of name and value, not int"),  # type: ignore[arg-type]
+        (HostedMessage(b"", [("x", "y", "z")]), r"not a sequence of \('x', 'y', 'z'\)"),  # type: ignore[list-item]
+        (HostedMessage(b"", ["x: y"]), "not a sequence of 'x: y'"),  # type: ignore[list-item]
+        (HostedMessage(b"", id=b"7"), "id must be text, not bytes: decode it"),  # type: ignore[arg-type]
+    ],
+)
+def test_headers_and_ids_of_other_types_are_refused(message: HostedMessage, words: str) -> None:
+    """The error has what was found, and what is expected."""
+    with pytest.raises(TypeError, match=words):
+        headers_of(message)
+
+
 def test_fuzz_messages_of_a_host() -> None:
     """Anything is a message or unreadable with a reason, and nothing else is raised."""
     inputs, shop = Inputs(), endpoint()

@@ -148,8 +148,8 @@ class Host:
         return Topology(endpoint=self.name, events=plans.events, commands=plans.commands)
 
     def works_on_entities(self) -> bool:
-        """Return whether any of its handlers does. Raises InvalidHandler."""
-        return self._plan(self.settings).work_on_entities
+        """Return whether any of its handlers does. It may have none."""
+        return any(each.entity is not None for each in self._registered.handlers)
 
     def operations(self) -> tuple[str, ...]:
         """Return the names of what other services may have executed here. Raises InvalidHandler."""
@@ -394,7 +394,14 @@ class Host:
             if ports is None:
                 entities, observer = self.works_on_entities(), with_telemetry(self._instruments_of(settings), None)
                 opening = open_finishing(settings, entities=entities, environment=environment, observer=observer)
-                ports = await stack.enter_async_context(opening)
+                limit = asyncio.timeout(remaining)
+                try:
+                    async with limit:
+                        ports = await stack.enter_async_context(opening)
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                    return MaintenanceReport(troubles=("its time was over before store and transport were open",))
             if not ports.maintenance.has_tasks:
                 return MaintenanceReport()
             spans = self._instruments_of(settings) or NO_TASK_SPANS

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isnan
 
 from onceonly.model.errors import SetupError, WrongEventLoop
 from onceonly.model.hosted import HostedMessage, HostedOutcome
@@ -55,17 +56,21 @@ class Hosted:
         process that was forked inside of it; WrongEventLoop in another event loop.
         """
         self._check()
-        for message in messages:
-            if not isinstance(message, HostedMessage):
-                raise TypeError(f"handle takes HostedMessage(...), not {type(message).__name__}")
-        return await self._deliveries.handle(messages, remaining=remaining, extend=extend, every=every)
+        if extend is not None and not callable(extend):
+            raise TypeError(f"extend must be a function, not {type(extend).__name__}")
+        return await self._deliveries.handle(
+            _checked(messages),
+            remaining=None if remaining is None else _seconds("remaining", remaining),
+            extend=extend,
+            every=_seconds("every", every, above=0),
+        )
 
     async def handle_one(  # noqa: PLR0913 - the fields of a message, by name
         self,
         body: bytes,
         *,
-        headers: Mapping[str, object] | Iterable[tuple[str, object]] = (),
-        id: str = "",  # noqa: A002 - the field's name
+        headers: Mapping[str, object] | Iterable[tuple[str, object]] | None = (),
+        id: str | None = "",  # noqa: A002 - the field's name
         deliveries: int = 1,
         queue: str = "",
         remaining: float | None = None,
@@ -89,3 +94,21 @@ class Hosted:
             )
         if self._deliveries.is_closed:
             raise SetupError(f"hosted() of endpoint {self._endpoint!r} is closed: use it inside of its `async with` block")
+
+
+def _checked(messages: Iterable[HostedMessage]) -> tuple[HostedMessage, ...]:
+    if isinstance(messages, HostedMessage) or not isinstance(messages, Iterable):
+        raise TypeError(f"handle takes a list of HostedMessage(...), not {type(messages).__name__}")
+    taken = tuple(messages)  # it may be an iterator
+    for message in taken:
+        if not isinstance(message, HostedMessage):
+            raise TypeError(f"handle takes HostedMessage(...), not {type(message).__name__}")
+    return taken
+
+
+def _seconds(name: str, value: float, *, above: float | None = None) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
+    if isnan(value) or (above is not None and value <= above):
+        raise ValueError(f"{name} must be a number of seconds{'' if above is None else f' above {above:g}'}, not {value}")
+    return value

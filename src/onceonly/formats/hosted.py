@@ -1,6 +1,7 @@
 """Headers of a message that a host hands over, whatever types its client library gives them."""
 
 import json
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -17,15 +18,27 @@ def headers_of(message: HostedMessage) -> Headers:
     Bytes that are not UTF-8 become lone surrogates, as with any transport: the endpoint decides about them. Raises TypeError.
     """
     headers = tuple(_pairs(message.headers))
-    if not isinstance(message.id, str):
-        raise TypeError(f"id must be text, not {type(message.id).__name__}: use str(...)")
+    if message.id is not None and not isinstance(message.id, str):
+        raise TypeError(f"id must be text, not {type(message.id).__name__}: {_advice(message.id)}")
     if message.id and "id" not in [attribute_of(name) for name, _ in headers]:
         headers = (*headers, (PREFIX + "id", message.id))
     return headers
 
 
-def _pairs(headers: Mapping[str, object] | Iterable[tuple[str, object]]) -> Iterator[tuple[str, str]]:
-    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+def _advice(id_: object) -> str:
+    return "decode it" if isinstance(id_, bytes | bytearray | memoryview) else "use str(...)"
+
+
+def _pairs(headers: object) -> Iterator[tuple[str, str]]:
+    if headers is None:
+        return
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise TypeError(f"headers must be a mapping or pairs of name and value, not {type(headers).__name__}")
+    pairs: Iterable[object] = headers.items() if isinstance(headers, Mapping) else headers
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a name and a value
+            raise TypeError(f"headers must be a mapping or pairs of name and value, not a sequence of {reprlib.repr(pair)}")
+        name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"the name of a header must be text, not {type(name).__name__}: decode it")
         if value is not None:

@@ -56,6 +56,11 @@ class HostedCalls:
         message = current_call().messages[identity]
         return self._handlers.decide_retry(message, KILLED, attempts=deaths, history=()).give_up
 
+    def cut_off(self, call: HostedCall, messages: Sequence[HostedMessage]) -> tuple[HostedOutcome, ...]:
+        """Return the outcomes of a call whose time is over, or whose caller is gone. What is left counts for nothing."""
+        call.trouble = call.trouble or CUT_OFF
+        return self.outcomes(call, messages)
+
     def note_stuck(self, call: HostedCall, deliveries: Sequence[Delivery]) -> None:
         """Note messages whose handler did not end. It may end its process next time, so they run alone then."""
         for identity in call.identities(call.left(deliveries)):
@@ -75,6 +80,8 @@ class HostedCalls:
         if count < 1:
             raise ValueError(f"deliveries must be 1 or more, not {count}: it counts this delivery too")
         queue = message.queue or self._endpoint
+        if not isinstance(queue, str):
+            raise TypeError(f"queue must be text, not {type(queue).__name__}")
         return arrival(position, queue, headers_of(message), bytes(body), suspect=False)
 
     def _outcome(self, call: HostedCall, delivery: Delivery, message: HostedMessage) -> HostedOutcome:

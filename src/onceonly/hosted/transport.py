@@ -42,6 +42,9 @@ class HostedCall:
             for delivery, message in zip(deliveries, messages, strict=True)
             if message is not None
         }
+        self._receipts: dict[Identity, list[int]] = {}
+        for receipt, identity in self._identities.items():
+            self._receipts.setdefault(identity, []).append(receipt)
         self.is_stuck: set[Identity] = set()
         """Messages whose handler did not end."""
         self.settled: dict[int, str] = {}
@@ -66,14 +69,16 @@ class HostedCall:
 
     def take_copy(self, send: Send) -> bool:
         """Keep a retry copy. Returns whether it is one: it brings a message of this call back to its own endpoint."""
-        receipts = [receipt for receipt, identity in self._identities.items() if identity == send.message.identity]
+        receipts = self._receipts.get(send.message.identity, ())
         self.copies.update(dict.fromkeys(receipts, send))
         return bool(receipts)
 
     def left(self, deliveries: Sequence[Delivery]) -> tuple[Delivery, ...]:
         """Return those that are neither settled nor put off."""
-        over = self.settled.keys() | self.copies.keys() | self.due.keys()
-        return tuple(each for each in deliveries if _position(each) not in over)
+        return tuple(each for each in deliveries if not self._is_over(_position(each)))
+
+    def _is_over(self, receipt: int) -> bool:
+        return receipt in self.settled or receipt in self.copies or receipt in self.due
 
     def forget(self) -> None:
         """Drop all messages. The context of its task lives for as long as a timer of it, also a cancelled one."""

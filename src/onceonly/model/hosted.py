@@ -13,7 +13,7 @@ class HostedMessage(Struct, frozen=True):
     * `body`: bytes, as they arrived.
     * `headers`: a mapping or pairs. A value may be text, bytes, a number, a boolean or a datetime. None is left out.
     * `id`: the host's id of the message, for one without a CloudEvents id. Copies must have the same one. The endpoint's
-      `identity=` has priority.
+      `identity=` has priority. Leave it out, or pass None, if the host has none.
     * `deliveries`: how often the host has delivered the message, this time included. All but one count as failed attempts. 1
       where a host does not count, and 2 where it only marks a message as redelivered.
     * `queue`: where the message comes from, which is its source if it has no CloudEvents source. Default: the endpoint's name.
@@ -21,8 +21,8 @@ class HostedMessage(Struct, frozen=True):
     """
 
     body: bytes
-    headers: Mapping[str, object] | Iterable[tuple[str, object]] = ()
-    id: str = ""
+    headers: Mapping[str, object] | Iterable[tuple[str, object]] | None = ()
+    id: str | None = ""
     deliveries: int = 1
     queue: str = ""
     receipt: object = None

@@ -1,6 +1,8 @@
 """Maintenance where only a host runs: a step after a call, bounded in time, when it is due."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from onceonly.runtime.environment import Environment
 from onceonly.runtime.hosted.deliveries import HostedDeliveries, limits_of
 from onceonly.runtime.hosted.maintenance import MaintenanceStep
 from onceonly.runtime.maintenance.tasks import ROTATION
+from onceonly.runtime.observe.observer import Point, PortCall
 from tests.endpoint.hosted_harness import Order, order
 from tests.runtime.harness import SHOP, FixedRandomSource
 from tests.runtime.maintenance.harness import WEEK, WIDTH, JanitorHarness, message
@@ -112,6 +115,35 @@ async def test_a_step_never_takes_longer_than_the_host_has() -> None:
     assert "removing expired claims" in journal.tasks
     async with asyncio.timeout(30):
         await step.run(0.0)  # no time at all: nothing is begun
+
+
+async def test_the_exit_ends_a_step(tmp_path: Path) -> None:
+    """Otherwise it would go on with connections that are closed. Its call returns, and its message is settled."""
+    shop, reached, ended = Endpoint("shop", store=f"sqlite:///{tmp_path}/store.db"), asyncio.Event(), []
+
+    @shop.handler
+    async def take(_: Order) -> None:
+        """Do nothing."""
+
+    class HangingMaintenance:
+        """Waits at the first look into the journal."""
+
+        @asynccontextmanager
+        async def around(self, call: PortCall) -> AsyncIterator[None]:
+            if call.point is Point.JOURNAL:
+                try:
+                    reached.set()
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append(True)
+            yield
+
+    async with asyncio.timeout(30):
+        async with host_of(shop).hosted(observer=HangingMaintenance()) as hosted:
+            call = asyncio.create_task(hosted.handle([order("a")]))
+            await reached.wait()
+        assert ended == [True]
+        assert (await call)[0].is_settled
 
 
 @pytest.mark.parametrize("janitor", [True, False])

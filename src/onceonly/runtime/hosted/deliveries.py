@@ -40,6 +40,11 @@ END_SECONDS = 3.0
 """Seconds that a cancelled call waits for the end of its units, as far as the host's time allows."""
 MOST_CONFLICTS = 10
 """How often a call repeats messages that lost a race. After that the host delivers them again."""
+MOST_UNKNOWN = 8
+"""After how many batches in a row of which nothing could be settled a call leaves the rest to the host.
+
+By then the batches of a large call have one message, so that no single message keeps the others from being settled.
+"""
 
 Extend = Callable[[Sequence[HostedMessage]], object]
 """Renews the host's lease on the messages of a call. It may be a coroutine function."""
@@ -112,8 +117,9 @@ class HostedDeliveries:
     async def close(self) -> None:
         """Cut off what is in work. Its calls return that it must be delivered again. Set `is_closed` for further ones."""
         self.is_closed = True
-        for task in tuple(self._working):
-            await _end(task, END_SECONDS)
+        if self._maintenance is not None:
+            await self._maintenance.close()
+        await _end(tuple(self._working), END_SECONDS)
 
     async def handle(
         self, messages: Sequence[HostedMessage], *, remaining: float | None = None, extend: Extend | None = None, every: float
@@ -123,40 +129,53 @@ class HostedDeliveries:
         until = None if remaining is None else timer.seconds() + remaining
         call = self._calls.begin(messages)
         if remaining is not None and remaining <= 0:
-            return tuple(HostedOutcome(is_settled=False, retry_after=0.0, reason=CUT_OFF) for _ in messages)
+            return self._calls.cut_off(call, messages)
         task = asyncio.create_task(self._work(call), name=f"onceonly hosted {self._ports.endpoint}")
         self._working[task] = call
-        extending = None if extend is None else asyncio.create_task(self._extend(extend, every, messages))
+        task.add_done_callback(self._ended)
+        tasks = [task]
+        if extend is not None:
+            tasks.append(asyncio.create_task(self._extend(extend, every, messages), name="onceonly hosted lease"))
         margin = END_SECONDS if remaining is None else min(MARGIN_SECONDS, remaining / MARGIN_PARTS)
         try:
             await asyncio.wait({task}, timeout=None if remaining is None else remaining - margin)
-        finally:
-            if extending is not None:
-                extending.cancel()
-            await _end(task, margin)
-            del self._working[task]
+            await _end(tasks, margin)
+        except asyncio.CancelledError:
+            try:
+                await _end(tasks, margin)
+            finally:
+                self._calls.cut_off(call, messages)  # what is left is delivered again, and that counts for nothing
+            raise
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
         outcomes = self._calls.outcomes(call, messages)
         if task.done():
             call.forget()
-        if self._maintenance is not None:
+        if self._maintenance is not None and not self.is_closed:
             await self._maintenance.run(None if until is None else until - timer.seconds() - margin)
         return outcomes
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._working[task]
+        if not task.cancelled():
+            task.exception()  # read, so that the event loop does not log that of a task that was left behind
 
     async def _work(self, call: HostedCall) -> None:
         """Take all deliveries of a call through. What ran out of a unit's budget, or lost a race, is repeated."""
         enter_call(call)
         backpressure = Backpressure(self._settings.batch_size, self._environment.random)
-        waiting, conflicts = call.left(call.deliveries), 0
+        waiting, conflicts, unknown = call.left(call.deliveries), 0, 0
         while waiting:
             some, waiting = waiting[: backpressure.limit], waiting[backpressure.limit :]
             report = await self._take_through(call, some)
             left = call.left(some)
             seconds = backpressure.after(report, len(some))
             conflicts += report.conflicted > 0
+            unknown = unknown + 1 if len(left) == len(some) and report.unknown else 0
             if report.postponed or (report.conflicted and conflicts <= MOST_CONFLICTS):
                 waiting = (*left, *waiting)
+            if unknown == MOST_UNKNOWN:
+                return
             if waiting:
                 await self._environment.timer.sleep(seconds)
 
@@ -227,21 +246,32 @@ class HostedDeliveries:
                 extended = extend(messages)
                 if isawaitable(extended):
                     await extended
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                self._extending.failed(None, reason=error_text(error))  # what it waited for was cancelled, such as a request
             except Exception as error:  # noqa: BLE001 - the host's own; the lease may end, and the message comes again
                 self._extending.failed(error)
             else:
                 self._extending.succeeded()
 
 
-async def _end(task: asyncio.Task[None], seconds: float) -> None:
-    """Cancel a task, and wait for its end for that long. One that takes longer owes nothing: its deliveries are not settled."""
-    if not task.done():
+async def _end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    """Cancel tasks, and wait for their end for that long. One that takes longer owes nothing: its deliveries are not settled.
+
+    A caller that is cancelled, however often, waits as well. AnyIO cancels a task in each turn of the event loop.
+    """
+    for task in tasks:
         task.cancel()
-        task.add_done_callback(_observe)
-        await asyncio.wait({task}, timeout=max(0.0, seconds))
-
-
-def _observe(task: asyncio.Task[None]) -> None:
-    """Read the error of a task that may have been left behind, so that the event loop does not log it."""
-    if not task.cancelled():
-        task.exception()
+    loop = asyncio.get_running_loop()
+    until, cancelled = loop.time() + seconds, None
+    while left := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(left, timeout=max(0.0, until - loop.time()))
+        except asyncio.CancelledError as error:
+            cancelled = error
+        if loop.time() >= until:
+            break
+    if cancelled is not None:
+        raise cancelled

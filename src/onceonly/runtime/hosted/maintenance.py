@@ -1,5 +1,7 @@
 """Maintenance in a process that a host runs: a step after a call, when something is due, and never for long."""
 
+import asyncio
+
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 
@@ -19,7 +21,7 @@ class MaintenanceStep:
         self._janitor = janitor
         self._timer = environment.timer
         self._due = self._timer.seconds()
-        self._is_running = False
+        self._step: asyncio.Task[float] | None = None
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -34,11 +36,19 @@ class MaintenanceStep:
     async def run(self, seconds: float | None = None) -> None:
         """Do a step if one is due, for at most this number of seconds. Raises WrongEventLoop; outages are logged."""
         most = MOST_SECONDS if seconds is None else min(MOST_SECONDS, seconds)
-        if self._is_running or most < LEAST_SECONDS or self._timer.seconds() < self._due:
+        if self._step is not None or most < LEAST_SECONDS or self._timer.seconds() < self._due:
             return
-        self._is_running = True
+        self._step = step = asyncio.create_task(self._janitor.run_due(most), name="onceonly hosted maintenance")
         try:
-            rest = await self._janitor.run_due(most)
+            await asyncio.wait({step})
         finally:
-            self._is_running = False
-        self._due = self._timer.seconds() + rest
+            await self.close()
+        if not step.cancelled():
+            self._due = self._timer.seconds() + step.result()
+
+    async def close(self) -> None:
+        """End a step that is running. It stays due."""
+        step, self._step = self._step, None
+        if step is not None and not step.done():
+            step.cancel()
+            await asyncio.wait({step})
