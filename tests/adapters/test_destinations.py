@@ -4,6 +4,7 @@ import asyncio
 from uuid import uuid4
 
 import pytest
+from pamqp import commands as spec
 
 from onceonly.model.destination import Destination, Exchange, Queue, Stream, Subject
 from onceonly.model.errors import OnceOnlyError
@@ -13,6 +14,24 @@ from onceonly.ports.transport import Topology
 from tests.adapters.nats import harness as nats
 from tests.conformance.destination_subjects import KEY, NatsDestinations, RabbitMQDestinations, RedisDestinations, other
 from tests.log_events import event_in
+
+
+class Declare(spec.Exchange.Declare):
+    """With a name that the driver refuses, as the two below."""
+
+    def validate(self) -> None:
+        """Accept it."""
+
+
+class Bind(spec.Queue.Bind):
+    def validate(self) -> None:
+        """Accept it."""
+
+
+class Delete(spec.Exchange.Delete):
+    def validate(self) -> None:
+        """Accept it."""
+
 
 TAKEN, REFUSED, UNKNOWN = Answer.TAKEN, Answer.REFUSED, Answer.UNKNOWN
 
@@ -48,6 +67,30 @@ async def test_an_exchange_that_was_deleted_costs_no_other_message() -> None:
         assert [each for each in first if each is not TAKEN] == [UNKNOWN, UNKNOWN]
         assert await transport.send([to(exchange), *many]) == (REFUSED, *(TAKEN,) * 20)
         assert transport._publisher is shared
+
+
+@pytest.mark.parametrize("name", ["Shop:Envelope[Order*]", "bestellungen-köln", "x" * 200])
+async def test_an_exchange_has_any_name_that_the_server_takes(name: str) -> None:
+    """The driver checks names more strictly, so every dispatch to such an exchange would fail."""
+    async with RabbitMQDestinations.open() as subject:
+        queue, _ = await subject.create()
+        exchange = f"{name}-{uuid4().hex[:8]}"
+        declared, bound, deleted = (
+            Declare(exchange=exchange),
+            Bind(queue=subject.queue, exchange=exchange),
+            Delete(exchange=exchange),
+        )
+        transport = await subject.transport()
+        assert await transport.send([to(Exchange(exchange)), to(queue, "m2")]) == (REFUSED, TAKEN)
+        async with subject._administering() as link, link.temporary_channel() as channel:
+            await channel.rpc(declared)
+            try:
+                await channel.rpc(bound)
+                assert await transport.send([to(Exchange(exchange))]) == (TAKEN,)
+            finally:
+                await channel.rpc(deleted)
+                subject._declared.exchanges.discard(exchange)
+        assert len(await subject.arrived(queue, 5)) == 2
 
 
 async def test_calls_that_overlap_share_the_channel_of_an_exchange() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from onceonly import Context, Endpoint, Exchange, Queue, SetupError, Stream, Subject, Tokens, Topic, message, testing
+from onceonly import Context, Endpoint, Exchange, PlainJson, Queue, SetupError, Stream, Subject, Tokens, Topic, message, testing
 from onceonly.config.destinations import DestinationPolicy, shown_events
 from onceonly.config.location import read_url
 from onceonly.endpoint.context import decision_of
@@ -145,6 +145,22 @@ def test_service_bus_keeps_any_delay() -> None:
         assert captured(lambda c, to=to: c.send(Order("1"), to=to, delay=timedelta(days=900)), url).due > NOW  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(
+    ("to", "headers"),
+    [
+        (Stream("orders"), {"data": "x"}),
+        (Stream("orders", "tenant"), {"tenant": "acme"}),
+        (Stream("orders", "ce-id"), {}),
+        (Stream("orders", "type", format=PlainJson()), {}),
+    ],
+)
+def test_a_header_in_the_field_of_the_body_is_refused_at_the_call(to: Stream, headers: dict[str, str]) -> None:
+    """Most clients of Redis read an entry as a mapping, which has one value for a field."""
+    with pytest.raises(InvalidEffect, match=f"the body is in the field '{to.field}', and a header has the same name"):
+        captured(lambda c: c.send(Order("1"), to=to, headers=headers), "redis://localhost")
+    assert captured(lambda c: c.send(Order("1"), to=Stream("orders", "Data"), headers={"data": "x"}), "redis://localhost")
+
+
 def test_an_event_that_has_a_destination_goes_there() -> None:
     """Others go to their subscribers. An event asks for no reply."""
     rule = {"Placed": Exchange("orders", "placed")}
@@ -212,6 +228,7 @@ WRONG = [
     ({5: Exchange("orders")}, "events: 5 is not an event type"),
     ({"a\nb": Exchange("orders")}, "is not an event type"),
     ({"Placed": Subject("orders")}, r"events\['Placed'\]: this transport \(amqp://localhost\) has no subject"),
+    ({"Placed": Queue("Sales", format="json")}, r"events\['Placed'\]: format must be CloudEvents\(\)"),
 ]
 
 

@@ -81,8 +81,21 @@ async def test_the_id_of_the_host_is_used_where_the_format_finds_none(name: str)
     """Handlers do not see it among the headers."""
     format_, headers, body = FORMATS[name]
     others = {key: value for key, value in headers.items() if key not in {"x-id", "shop-id"}}
+    empty = others | {key: " " for key in headers if key in {"x-id", "shop-id"}}
     seen: list[Any] = []
     async with shop(format_, seen).hosted() as hosted:
         for id_ in ("7", "7", "8"):
             assert not (await hosted.handle_one(body, headers=others, id=id_)).is_dead
-    assert len(seen) == 2
+            assert not (await hosted.handle_one(body, headers=empty, id=f"{id_} too")).is_dead
+    assert len(seen) == 4
+
+
+async def test_a_cloudevents_id_counts_before_that_of_the_host() -> None:
+    """As it does without a format: it came with the message, and a host may have a new id for each delivery."""
+    format_, headers, body = FORMATS["plain json"]
+    seen: list[Any] = []
+    async with shop(format_, seen).hosted() as hosted:
+        for id_ in ("7", "8"):
+            others = {"x-type": headers["x-type"], "ce-id": "E"}
+            assert not (await hosted.handle_one(body, headers=others, id=id_)).is_dead
+    assert len(seen) == 1

@@ -368,11 +368,42 @@ def test_a_wrong_setting_is_told(given: dict[str, Any], words: str) -> None:
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [{"id": ""}, {"id": None}, {"type": "$."}, {"source": 5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [*({"id": wrong} for wrong in ("", None, "$", "$id", "$.a..b", "$.a[0].id")), {"type": "$."}, {"source": 5}],
+)
 def test_a_wrong_place_is_told(wrong: dict[str, Any]) -> None:
     """When the format is made."""
     with pytest.raises(ValueError, match="must be the name of a header, or a field"):
         PlainJson(**wrong)
+
+
+def test_a_header_has_one_meaning() -> None:
+    """Names of headers are the same in any case. A field can be both the id and the conversation."""
+    with pytest.raises(ValueError, match="id and type are both the header 'x-ID'"):
+        PlainJson(id="X-Id", type="x-ID")
+    assert PlainJson(id="$.id", conversation="$.id").id == "$.id"
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_a_header_of_the_application_replaces_the_trace() -> None:
+    """As with CloudEvents. Otherwise a handler that carries `traceparent` on would fail at each traced message."""
+    message = msgspec.structs.replace(built(Order("A-1"), CloudEvents()).message, extensions=(("traceparent", TRACE),))
+    assert dict(write_formatted(PlainJson(), message).headers)["traceparent"] == TRACE
+    own = msgspec.structs.replace(message, headers=(("TraceParent", "mine"),))
+    traces = [pair for pair in write_formatted(PlainJson(), own).headers if pair[0].lower() == "traceparent"]
+    assert traces == [("TraceParent", "mine")]
+
+
+def test_a_header_that_the_format_writes_too_is_named() -> None:
+    """One with the same value is written once, such as an id of a conversation that a handler carries on."""
+    send = built(Order("A-1"), PlainJson(), headers={"Correlation-Id": "c-1"})
+    assert [value for name, value in send.message.headers if name.lower() == "correlation-id"] == ["c-1"]
+    assert "the header 'correlation-id' is written by PlainJson. Remove it from headers= and carry_headers=" in refused(
+        Order("A-1"), PlainJson(), headers={"Correlation-Id": "x"}
+    )
 
 
 def test_fuzz_formats() -> None:
@@ -407,6 +438,6 @@ def test_a_reason_is_that_of_the_format() -> None:
     with pytest.raises(NoIdentity):
         read_formatted(PLAIN, (), b"{}")
     message = built(Order("A-1"), CloudEvents()).message
-    for name, words in (("Type", "differ only in case"), ("type", "wrote a header twice")):
-        with pytest.raises(ValueError, match=words):  # of the user's, with the name of one that the format writes
+    for name in ("Type", "type"):
+        with pytest.raises(ValueError, match="the header 'type' is written by PlainJson"):
             write_formatted(PLAIN, msgspec.structs.replace(message, headers=((name, "x"),)))

@@ -18,7 +18,7 @@ from arq import create_pool
 from arq.connections import RedisSettings
 from arq.constants import job_key_prefix, result_key_prefix
 from arq.worker import Worker
-from dramatiq.common import dq_name, xq_name
+from dramatiq.common import current_millis, dq_name, xq_name
 from procrastinate import PsycopgConnector
 from sqlalchemy import create_engine, make_url, text
 from taskiq.api import run_receiver_task
@@ -121,9 +121,36 @@ def test_dramatiq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     finally:
         worker.stop()
         program.broker.close()
+        program.sessions.kw["bind"].dispose()
         asyncio.run(remove(place.tasks, dq_name(place.tasks), xq_name(place.tasks)))
     assert capsys.readouterr().out == ""
     assert place.orders() == ["A-1"]
+
+
+def test_dramatiq_delays_a_follow_up_task(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """It waits in Dramatiq's own queue for delayed messages: RabbitMQ does not delay what is sent to a queue."""
+    need(RABBITMQ)
+    program, delays = place.load("dramatiq_tasks"), place.load("dramatiq_delays")
+    due: list[int] = []
+
+    @dramatiq.actor(broker=program.broker, queue_name=place.tasks)
+    def place_later(order_id: str) -> None:
+        with program.sessions.begin() as session:
+            entry = program.shop.enlist(session, key=order_id)
+            due.append(current_millis() + 500)
+            delays.send_later(entry, program.print_invoice.message(order_id), 500)
+
+    worker = dramatiq.Worker(program.broker, worker_threads=1)
+    try:
+        place_later.send("A-1")
+        worker.start()
+        assert asyncio.run(until(capsys, [])) == ["invoice of A-1"]
+        assert current_millis() >= due[0]
+    finally:
+        worker.stop()
+        program.broker.close()
+        program.sessions.kw["bind"].dispose()
+        asyncio.run(remove(place.tasks, dq_name(place.tasks), xq_name(place.tasks)))
 
 
 async def test_taskiq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

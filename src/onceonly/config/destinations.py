@@ -102,7 +102,7 @@ def event_rule_problems(rule: object, policy: DestinationPolicy) -> Iterator[str
             yield f"events: {type_!r:.100} is not an event type: use its name, a string that is not blank"
         if not isinstance(destination, Destination):
             yield f'events[{type_!r:.100}] must be a destination such as Exchange("orders"), not {destination!r:.100}'
-        elif problem := policy.problem(destination):
+        elif problem := _format_problem(destination) or policy.problem(destination):
             yield f"events[{type_!r:.100}]: {problem}"
 
 
@@ -122,6 +122,8 @@ def host_queue_problems(destination: object, policy: DestinationPolicy, *, has_t
             "receives_from cannot be used with deduplication=Tokens(...): its senders would have to issue a token for each "
             "message. Remove it, or use History()"
         )
+    elif destination.format is not None:
+        yield "receives_from has a format, which would have no effect. Set format= on the endpoint"
     elif problem := policy.problem(destination):
         yield f"receives_from: {problem}"
 
@@ -133,6 +135,14 @@ def shown_events(rule: EventRule | None) -> dict[str, str]:
     if not isinstance(rule, Mapping):
         return {"*": FUNCTION}
     return {type_: str(destination) for type_, destination in sorted(rule.items())}
+
+
+def _format_problem(destination: Destination) -> str | None:
+    if destination.format is None:
+        return None
+    from onceonly.formats.message_formats import format_problem  # noqa: PLC0415 - few destinations have one
+
+    return format_problem(destination.format)
 
 
 def _delay_problem(rule: DestinationRule, where: str, delay: int) -> str | None:

@@ -12,10 +12,10 @@ from unicodedata import category
 
 from onceonly.config.destinations import DestinationPolicy
 from onceonly.formats.bodies import BodyError, body_kind
-from onceonly.formats.cloudevents import is_structured
+from onceonly.formats.cloudevents import encode, is_structured
 from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.formats.log_events import EventLogger, LoggedKeys
-from onceonly.model.destination import Destination, write_destination
+from onceonly.model.destination import Destination, Stream, write_destination
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaping import readable
 from onceonly.model.headers import carried, content_type_problem, headers_of, size_problem
@@ -203,7 +203,11 @@ class MessageBuilder:
             headers=headers,
         )
         chosen = self._format if place.__class__ is str else self._format_of(place)
-        return Send(message=message, to=target, due=due) if chosen is None else self._formatted(chosen, message, target, due)
+        plain = Send(message=message, to=target, due=due)
+        send = plain if chosen is None else self._formatted(chosen, message, target, due)
+        if isinstance(place, Stream):
+            _check_field(place, send)
+        return send
 
     def _format_of(self, place: str | Destination) -> "MessageFormat | None":
         """Return the format of a destination, or that of the endpoint. None for CloudEvents. Raises InvalidEffect."""
@@ -275,6 +279,16 @@ class MessageBuilder:
         if second != self._second:
             self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
         return f"{self._second_text}.{millisecond:03}Z"
+
+
+def _check_field(stream: Stream, send: Send) -> None:
+    """Check that no header has the name of the field with the body. Raises InvalidEffect."""
+    headers, _ = encode(send)
+    if stream.field in {name for name, _ in headers}:
+        raise InvalidEffect(
+            f"cannot send to {stream}: the body is in the field {stream.field!r}, and a header has the same name. Receivers "
+            "would see one of them. Rename the header, or choose another field"
+        )
 
 
 def foreign_format(format_: "MessageFormat | None") -> "MessageFormat | None":

@@ -122,7 +122,7 @@ class CloudEvents(Struct, frozen=True):
 class PlainJson(Struct, frozen=True, kw_only=True):
     """Plain bodies, with id and type in headers, or in fields of a JSON body.
 
-    Each argument is the name of a header, in any case, or `$.order.id` for a field of the body. None: the messages have none.
+    Each argument is the name of a header, in any case, or `$.event.id` for a field of the body. None: the messages have none.
 
     * `id`: what all copies of a message have in common. `type`: None if the endpoint has one handler.
     * `source`: who chose the id. None: the name of the queue. `conversation`: the id of the conversation.
@@ -136,13 +136,17 @@ class PlainJson(Struct, frozen=True, kw_only=True):
     conversation: str | None = "correlation-id"
 
     def __post_init__(self) -> None:
+        headers: dict[str, str] = {}
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if (value is None and name != "id") or (isinstance(value, str) and value.removeprefix(_FIELD).strip()):
+            if value is None and name != "id":
                 continue
-            raise ValueError(
-                f"PlainJson: {name} must be the name of a header, or a field such as '$.order.id', not {value!r:.100}"
-            )
+            if not _is_place(value):
+                raise ValueError(
+                    f"PlainJson: {name} must be the name of a header, or a field such as '$.event.id', not {value!r:.100}"
+                )
+            if not value.startswith(_FIELD) and (other := headers.setdefault(value.lower(), name)) != name:
+                raise ValueError(f"PlainJson: {other} and {name} are both the header {value!r:.100}. Use two headers")
 
     def read(self, headers: Headers, body: bytes) -> MessageParts:
         """Read a message. Raises ValueError."""
@@ -173,8 +177,14 @@ class PlainJson(Struct, frozen=True, kw_only=True):
                 raise ValueError(
                     f"{_described(place)} holds the {name} of the message, which is {value!r:.100}, and it is {found!r:.100}"
                 )
-        headers += [item for item in message.extensions if item[0] in TRACE_CONTEXT]
-        return WrittenMessage(body=message.body, headers=(*headers, *message.headers), content_type=message.datacontenttype)
+        own = {name.lower(): value for name, value in message.headers}
+        headers += [item for item in message.extensions if item[0] in TRACE_CONTEXT and item[0] not in own]
+        for name, value in headers:
+            if own.get(name.lower(), value) != value:
+                raise ValueError(f"the header {name!r} is written by PlainJson. Remove it from headers= and carry_headers=")
+        written = {name.lower() for name, _ in headers}
+        others = [pair for pair in message.headers if pair[0].lower() not in written]
+        return WrittenMessage(body=message.body, headers=(*headers, *others), content_type=message.datacontenttype)
 
 
 def format_problem(given: object) -> str | None:
@@ -225,11 +235,13 @@ def read_formatted(format_: MessageFormat, headers: Headers, body: bytes) -> Eve
 
 
 def _with_id(format_: MessageFormat, headers: Headers, id_of_host: str) -> Headers:
-    """Return headers with the id that a host has for a message whose own header for it is missing."""
+    """Return headers with the id that a host has for a message whose own header for it is missing or empty."""
     if not id_of_host or not isinstance(format_, PlainJson) or format_.id.startswith(_FIELD):
         return headers
-    is_missing = all(name.lower() != format_.id.lower() for name, _ in headers)
-    return (*headers, (format_.id, id_of_host)) if is_missing else headers
+    wanted = format_.id.lower()
+    if any(name.lower() == wanted and value.strip() for name, value in headers):
+        return headers
+    return (*(pair for pair in headers if pair[0].lower() != wanted), (format_.id, id_of_host))
 
 
 def write_formatted(format_: MessageFormat, message: Message) -> Message:
@@ -299,6 +311,16 @@ def _parts_problem(parts: Any) -> str:
     if is_structured(parts.content_type):  # a copy of it would be read as the message that is in its data
         return f"the content type {parts.content_type!r}, which no message in a message can have"
     return ""
+
+
+def _is_place(value: object) -> bool:
+    """Return whether a value names a header, or a field by its path. A path does not lead into lists."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    if not value.startswith("$"):
+        return True
+    parts = value.removeprefix(_FIELD).split(".")
+    return value.startswith(_FIELD) and all(part.strip() for part in parts) and "[" not in value
 
 
 def _is_bytes(value: object) -> bool:

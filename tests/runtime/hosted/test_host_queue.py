@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceonly import Endpoint, Exchange, Queue, Retry, Stream, Subject, Tokens
+from onceonly import Endpoint, Exchange, PlainJson, Queue, Retry, Stream, Subject, Tokens
 from onceonly.endpoint.host import host_of
 from onceonly.formats.cloudevents import encode
 from onceonly.model.errors import SetupError
@@ -74,6 +74,7 @@ def shop_with(**settings: Any) -> Endpoint:
         ({"receives_from": Exchange("orders")}, "must be what the host of the endpoint receives from"),
         ({"receives_from": Stream("orders")}, r"has no stream of other programs\. Use Queue and Exchange"),
         ({"receives_from": Subject("orders.placed")}, "has no subject of other programs"),
+        ({"receives_from": Queue("orders", format=PlainJson())}, "has a format, which would have no effect"),
         ({"receives_from": Queue("orders"), "transport": None}, "needs a transport, which sends to it"),
         ({"receives_from": Queue("orders"), "deduplication": Tokens()}, r"cannot be used with deduplication=Tokens"),
     ],

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from pamqp import commands as spec
+
 from onceonly.adapters.rabbitmq.link import Channel, RabbitMQLink, attempt, is_open, shielded
 from onceonly.adapters.rabbitmq.publisher import PublishOutcome, PublishRequest
 from onceonly.model.destination import Exchange, write_destination
@@ -18,6 +20,16 @@ from onceonly.queues.destinations import report_unsent
 MOST_CHANNELS = 64
 """Channels that stay open. A further exchange takes the place of one that waits for no answer."""
 Publish = Callable[[Channel, Sequence[PublishRequest]], Awaitable[list[PublishOutcome]]]
+
+
+class PassiveDeclare(spec.Exchange.Declare):
+    """Asks whether an exchange exists. The driver refuses names that a server takes, such as those with brackets."""
+
+    def __init__(self, exchange: str) -> None:
+        super().__init__(exchange=exchange, passive=True)
+
+    def validate(self) -> None:
+        """Accept what a server may have. A name that is too long for AMQP was refused at the call."""
 
 
 class ForeignExchanges:
@@ -56,7 +68,7 @@ class ForeignExchanges:
             if known is None or not is_open(known):
                 self._channels.pop(exchange, None)
                 found = await attempt(
-                    self._link, f"check exchange {exchange!r}", lambda channel: channel.exchange_declare(exchange, passive=True)
+                    self._link, f"check exchange {exchange!r}", lambda channel: channel.rpc(PassiveDeclare(exchange))
                 )
                 if found is None:
                     return None
