@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
@@ -18,9 +17,7 @@ PAGE = ROOT / "docs" / "how-to" / "kafka.md"
 QUICK = Retry(immediate=0, delayed=2, first_delay=0.1, jitter=0)
 
 
-async def test_the_loop_commits_up_to_what_must_be_delivered_again(
-    kafka_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_loop_commits_up_to_what_must_be_delivered_again(kafka_url: str, tmp_path: Path) -> None:
     """A message that fails once is delivered again, with what is behind it. A copy sends nothing."""
     name, servers, handled = f"guide-{uuid4().hex[:8]}", kafka_url.partition("://")[2], list[str]()
     orders, placed = f"{name}-orders", f"{name}-placed"
@@ -40,7 +37,6 @@ async def test_the_loop_commits_up_to_what_must_be_delivered_again(
             raise OSError("away")
         context.publish(order, type="placed")
 
-    monkeypatch.setitem(__import__("sys").modules, "shop", type("shop", (), {"shop": shop}))
     module: dict[str, Any] = {}
     exec(compile(snippet(PAGE, "# consume.py"), str(PAGE), "exec"), module)  # noqa: S102 - the page's program
     operator = AIOKafkaAdminClient(bootstrap_servers=servers)
@@ -50,6 +46,11 @@ async def test_the_loop_commits_up_to_what_must_be_delivered_again(
         bootstrap_servers=servers, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False
     )
     consumer.assign([TopicPartition(orders, 0)])
+
+    async def consume() -> None:
+        async with shop.hosted() as hosted:
+            await module["consume"](consumer, hosted)
+
     receiver = AIOKafkaConsumer(bootstrap_servers=servers)
     receiver.assign([TopicPartition(placed, 0)])
     try:
@@ -57,7 +58,7 @@ async def test_the_loop_commits_up_to_what_must_be_delivered_again(
             for each in "abac":
                 await producer.send_and_wait(orders, b'{"id": "%s"}' % each.encode())
             await receiver.seek_to_beginning()
-            loop = asyncio.create_task(module["consume"](consumer))
+            loop = asyncio.create_task(consume())
             reading = asyncio.gather(*(receiver.getone() for _ in "abc"))
             await asyncio.wait({loop, reading}, return_when=asyncio.FIRST_COMPLETED)
             assert not loop.done(), loop

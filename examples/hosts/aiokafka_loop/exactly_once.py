@@ -4,12 +4,12 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from examples.hosts.program import BROKER, ORDERS, PLACED, STORE, Order, report
-from onceonly import Context, Endpoint, HostedMessage, IdentityField, Topic
+from onceonly import Context, Endpoint, Hosted, HostedMessage, IdentityField, Topic
 
 shop = Endpoint(
     "shop", store=STORE, transport=BROKER, identity=IdentityField("order_id"), events={"OrderPlaced": Topic(PLACED)}
@@ -38,22 +38,33 @@ async def place_order(order: PlaceOrder, session: AsyncSession, context: Context
     context.publish(OrderPlaced(order_id=order.order_id))
 
 
-async def consume(consumer: AIOKafkaConsumer) -> None:
-    """Hand over what arrives."""
-    async with shop.hosted() as hosted:
-        while True:
-            for place, records in (await consumer.getmany(timeout_ms=1000, max_records=50)).items():
-                ids = [f"{each.partition}:{each.offset}" for each in records]
-                given = [HostedMessage(r.value, r.headers, id_, 1, r.topic) for r, id_ in zip(records, ids, strict=True)]
-                outcomes = await hosted.handle(given)
-                again = next((pair for pair in zip(records, outcomes, strict=True) if not pair[1].is_settled), None)
-                end = again[0].offset if again else records[-1].offset + 1
-                with suppress(CommitFailedError, IllegalStateError):  # another process has the partition now
-                    await consumer.commit({place: end})
-                    if again:
-                        consumer.seek(place, end)
-                        consumer.pause(place)
-                        asyncio.get_running_loop().call_later(again[1].retry_after, consumer.resume, place)
+async def consume(consumer: AIOKafkaConsumer, hosted: Hosted) -> None:
+    """Handle messages in batches. One that must come again holds back those behind it in its partition."""
+    while True:
+        for place, records in (await consumer.getmany(timeout_ms=1000, max_records=10)).items():
+            outcomes = await hosted.handle([message_of(record) for record in records])
+            again = next((pair for pair in zip(records, outcomes, strict=True) if not pair[1].is_settled), None)
+            with suppress(CommitFailedError, IllegalStateError):  # another process has the partition now
+                if again:
+                    put_off(consumer, place, again[0].offset, again[1].retry_after or 0.0)
+                await consumer.commit({place: again[0].offset if again else records[-1].offset + 1})
+
+
+def message_of(record: ConsumerRecord) -> HostedMessage:
+    """Return a record as a message. Kafka counts no deliveries."""
+    return HostedMessage(record.value or b"", record.headers, f"{record.partition}:{record.offset}", queue=record.topic)
+
+
+def put_off(consumer: AIOKafkaConsumer, place: TopicPartition, offset: int, seconds: float) -> None:
+    """Deliver a message again after some time, and then those behind it."""
+
+    def resume() -> None:
+        with suppress(IllegalStateError):
+            consumer.resume(place)
+
+    consumer.seek(place, offset)
+    consumer.pause(place)
+    asyncio.get_running_loop().call_later(seconds, resume)
 
 
 async def run() -> None:
@@ -65,8 +76,8 @@ async def run() -> None:
         enable_auto_commit=False,
     )
     consumer.assign([TopicPartition(ORDERS, each) for each in range(2)])
-    async with consumer:
-        await consume(consumer)
+    async with consumer, shop.hosted() as hosted:
+        await consume(consumer, hosted)
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ OPTIONS = {"sync": ["--preload"], "gthread": ["--preload", "--threads=4"], "geve
 
 
 def host_of(kind: str) -> harness.Host:
-    """Return the host with workers of a class. The control program runs an event loop, which greenlets cannot share."""
+    """Return the host with workers of a class."""
 
-    def command(program: str, kind: str) -> list[str]:
+    def command(program: str) -> list[str]:
         settings = f"--config=python:{PACKAGE}.settings"
         return [sys.executable, "-m", "gunicorn", settings, f"-k{kind}", *OPTIONS[kind], f"{PACKAGE}.{program}:app"]
 
@@ -21,8 +21,8 @@ def host_of(kind: str) -> harness.Host:
     return harness.Host(
         f"flask_gunicorn_{kind}",
         HttpWire,
-        control=command("control", "sync" if kind == "gevent" else kind),
-        exactly_once=command("exactly_once", kind),
+        control=command("control"),
+        exactly_once=command("exactly_once"),
         endpoint=endpoint,
         beside=[sys.executable, "-m", "onceonly", "relay", endpoint],
         kills_workers=True,
