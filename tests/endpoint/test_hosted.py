@@ -577,7 +577,7 @@ async def test_the_identity_rule_of_the_endpoint_comes_before_the_id_of_the_host
     [
         (HostedMessage("text"), "body must be bytes, not str"),  # type: ignore[arg-type]
         (HostedMessage(b"", {1: "x"}), "name of a header must be text, not int"),  # type: ignore[dict-item]
-        (HostedMessage(b"", id=7), "id must be text, not int"),  # type: ignore[arg-type]
+        (HostedMessage(b"", id=7), "id must be text or None, not int"),  # type: ignore[arg-type]
         (HostedMessage(b"", deliveries=0), "deliveries must be 1 or more, not 0"),
         (HostedMessage(b"", deliveries="2"), "deliveries must be a whole number, not str"),  # type: ignore[arg-type]
         (HostedMessage(b"", queue=7), "queue must be text, not int"),  # type: ignore[arg-type]
@@ -596,6 +596,37 @@ async def test_a_wrong_argument_is_refused_before_anything_is_handled(place: str
         with pytest.raises((TypeError, ValueError), match=words):
             await hosted.handle([order("a"), wrong])
     assert handled == []
+
+
+async def test_a_message_without_a_type_is_a_dead_letter_that_names_the_header(place: str) -> None:
+    """If the endpoint handles several types. The reason says where the type is looked for."""
+    shop = memory_shop(place)
+
+    @shop.handler(type="one")
+    @shop.handler(type="two")
+    def take(_: dict[str, str]) -> None:
+        """Do nothing."""
+
+    async with shop.hosted() as hosted:
+        outcome = await hosted.handle_one(b"{}", id="a")
+    assert outcome.is_dead
+    assert outcome.reason == (
+        "the message has no type, and endpoint 'shop' takes several: one, two. "
+        "Set its type, with CloudEvents in the header ce-type"
+    )
+
+
+async def test_one_message_instead_of_a_list_is_refused_by_name(place: str) -> None:
+    """The error names the function that takes one."""
+    shop = memory_shop(place)
+
+    @shop.handler
+    def take(_: Order) -> None:
+        """Do nothing."""
+
+    async with shop.hosted() as hosted:
+        with pytest.raises(TypeError, match="use handle_one"):
+            await hosted.handle(order("a"))  # type: ignore[arg-type]
 
 
 # Without a transport

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from nats.aio.msg import Msg
+from nats.errors import TimeoutError as NothingArrived
 from sqlalchemy import create_engine
 
 from examples.hosts import program
@@ -216,6 +217,26 @@ async def test_a_message_comes_again_although_no_offset_can_be_committed(loop: L
     assert refused
     assert runs == ["late", "late"]
     assert len(await loop.wire.events()) == 1
+
+
+class EmptyQueue:
+    """A subscription of NATS without messages. `fetch` raises these errors, and then that it is cancelled."""
+
+    def __init__(self, *errors: type[Exception]) -> None:
+        self.errors = list(errors)
+
+    async def fetch(self, *_: object, **__: object) -> list[Msg]:
+        """Find nothing."""
+        raise self.errors.pop(0) if self.errors else asyncio.CancelledError
+
+
+@pytest.mark.parametrize("loop", ["nats_loop"], indirect=True)
+async def test_a_queue_that_stays_empty_does_not_end_the_nats_loop(loop: Loop) -> None:
+    """`fetch` raises the client's TimeoutError, and Python's if the answer of the server comes late."""
+    queue = EmptyQueue(NothingArrived, TimeoutError)
+    with pytest.raises(asyncio.CancelledError):
+        await loop.module.consume(queue, None)
+    assert not queue.errors
 
 
 @pytest.mark.parametrize("loop", LEASING_LOOPS, indirect=True)

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import nats
-from nats.errors import TimeoutError as NothingArrived
 from nats.js import JetStreamContext
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
@@ -29,7 +28,7 @@ async def run() -> None:
     while True:
         try:
             messages = await subscription.fetch(10, timeout=5)
-        except NothingArrived:
+        except TimeoutError:  # nothing arrived
             continue
         for message in messages:
             await place_order(json.loads(message.data)["order_id"], jetstream)

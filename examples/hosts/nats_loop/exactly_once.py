@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import nats
 from msgspec import Struct
-from nats.errors import TimeoutError as NothingArrived
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -50,7 +49,7 @@ async def consume(subscription: JetStreamContext.PullSubscription, hosted: Hoste
     while True:
         try:
             fetched = await subscription.fetch(10, timeout=5)
-        except NothingArrived:
+        except TimeoutError:  # nothing arrived
             continue
         messages = [HostedMessage(m.data, m.headers or {}, deliveries=m.metadata.num_delivered, receipt=m) for m in fetched]
         outcomes = await hosted.handle(messages, extend=renew, every=LEASE_SECONDS / 3)

@@ -97,7 +97,9 @@ class Hosted:
 
 
 def _checked(messages: Iterable[HostedMessage]) -> tuple[HostedMessage, ...]:
-    if isinstance(messages, HostedMessage) or not isinstance(messages, Iterable):
+    if isinstance(messages, HostedMessage):
+        raise TypeError("handle takes a list of HostedMessage(...): put the message in a list, or use handle_one")
+    if not isinstance(messages, Iterable):
         raise TypeError(f"handle takes a list of HostedMessage(...), not {type(messages).__name__}")
     taken = tuple(messages)  # it may be an iterator
     for message in taken:

@@ -73,7 +73,10 @@ class UnknownTypes(NamedTuple):
         """Return why a message is not handled here, without looking at other processes."""
         taken = ", ".join(self.types)
         if not type_:
-            return f"the message has no type, and endpoint {self.endpoint!r} takes several: {taken}"
+            return (
+                f"the message has no type, and endpoint {self.endpoint!r} takes several: {taken}. "
+                "Set its type, with CloudEvents in the header ce-type"
+            )
         return f"{UNHANDLED}{self.endpoint!r} takes {type_!r}; it takes {taken}"
 
     def failure_of(self, message: Message) -> HandlerFailed:

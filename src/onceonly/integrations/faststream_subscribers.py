@@ -155,7 +155,7 @@ def key_of(message: Any, rule: IdentityRule | Callable[[Any], str] | None, scope
     try:
         return identify(event, Delivery(receipt="", queue=scope, headers=headers, body=event.body), rule).id
     except (NoIdentity, TooLong) as error:
-        raise InvalidKey(f"{error}. Correct the sender, or key=") from error
+        raise InvalidKey(f"{error}. Correct the sender, or set another key= on the middleware") from error
 
 
 def _text(value: object) -> str:

@@ -12,6 +12,7 @@ class HostedMessage(Struct, frozen=True):
 
     * `body`: bytes, as they arrived.
     * `headers`: a mapping or pairs. A value may be text, bytes, a number, a boolean or a datetime. None is left out.
+      None instead of all headers means that there are none.
     * `id`: the host's id of the message, for one without a CloudEvents id. Copies must have the same one. The endpoint's
       `identity=` has priority. Leave it out, or pass None, if the host has none.
     * `deliveries`: how often the host has delivered the message, this time included. All but one count as failed attempts. 1
