@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from onceonly import DedupStore, SetupError, Tokens
+from onceonly import DedupStore, Endpoint, SetupError, Tokens
 
 SECRET = "pa55word"  # noqa: S105 - what no message may show
 
@@ -50,3 +50,11 @@ def test_nobody_changes_the_subscribers_afterwards() -> None:
     takers.append("stock")
     declared["order-paid"] = []
     assert tokens.subscribers == {"order-placed": ("billing",)}
+
+
+@pytest.mark.parametrize("name", ["timeout", "relay_after"])
+@pytest.mark.parametrize("value", [timedelta(seconds=1), "10", None, True, float("nan"), 0, 86_401])
+def test_what_is_no_number_of_seconds_is_refused(name: str, value: object) -> None:
+    """With the name of the setting."""
+    with pytest.raises(SetupError, match=f"{name} must be a number of seconds above 0, at most a day, not "):
+        Endpoint("shop", store="memory://a", transport="memory://a", **{name: value})  # type: ignore[arg-type]

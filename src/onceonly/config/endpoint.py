@@ -271,7 +271,7 @@ class Settings:
             yield from self.retry.problems()
         else:
             yield f"retry must be a Retry(...), not {self.retry!r}"
-        if not 0 < self.timeout <= DAY_SECONDS:
+        if not _is_time(self.timeout):
             yield f"timeout must be a number of seconds above 0, at most a day, not {self.timeout!r}"
         if self.max_hops is not None and not (type(self.max_hops) is int and 1 <= self.max_hops <= MOST_HOPS):
             yield f"max_hops must be a whole number from 1 to {MOST_HOPS:,}, or None for no limit, not {self.max_hops!r}"
@@ -307,7 +307,7 @@ class Settings:
             yield "format must be CloudEvents() with deduplication=Tokens(...): tokens are attributes of CloudEvents"
 
     def _waiting_problems(self) -> Iterator[str]:
-        if not 0 < self.relay_after <= DAY_SECONDS:
+        if not _is_time(self.relay_after):
             yield f"relay_after must be a number of seconds above 0, at most a day, not {self.relay_after!r}"
         if not _is_seconds(self.unknown_types_wait) or not 0 <= self.unknown_types_wait <= DAY_SECONDS:
             yield (
@@ -321,7 +321,7 @@ class Settings:
         policy: object = retry or self.retry  # what a user wrote, whatever the annotation says
         if not isinstance(chosen, History | Shadow | DedupStore | Tokens) or not isinstance(policy, Retry) or policy.problems():
             return
-        if not (is_duration(self.manual_retry) and is_duration(self.max_commit)) or not 0 < timeout <= DAY_SECONDS:
+        if not (is_duration(self.manual_retry) and is_duration(self.max_commit) and _is_time(timeout)):
             return  # told elsewhere
         promised = RetentionPromise(retry=policy, timeout=timeout, manual_retry=self.manual_retry, max_commit=self.max_commit)
         name = type(chosen).__name__
@@ -409,6 +409,10 @@ class Settings:
 
 def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= DAY_SECONDS
 
 
 _Owner = TypeVar("_Owner")
