@@ -129,6 +129,7 @@ async def test_control_messages_send_what_killed_clients_have_committed(store: s
     assert sum(name.startswith("keyed") for name in counts.rows) == ORDERS // 2
 
 
+@pytest.mark.repeated
 async def test_without_control_messages_and_without_a_relay_events_are_lost(store: str) -> None:
     """So the run above can fail."""
     counts = await run(store, has_controls=False)
