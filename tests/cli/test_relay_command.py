@@ -161,13 +161,31 @@ def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: Terminal) -
     assert onceonly("relay", "office:desk", "--health", "nowhere").code == 2
 
 
+async def test_once_sends_what_waits_and_ends(onceonly: Terminal) -> None:
+    """Exit code 0. A second time there is nothing to do."""
+    async with archive(f"sqlite:///{onceonly.folder}/queue.db"):
+        await commit(desk(onceonly, "memory://"), "a", "b")
+        done = await asyncio.to_thread(onceonly, "relay", "office:desk", "--once")
+        assert (done.code, "records sent 2, left 0" in done.out) == (0, True)
+        assert await left(onceonly) == 0
+    assert "records sent 0, left 0" in (await asyncio.to_thread(onceonly, "relay", "office:desk", "--once")).out
+
+
+async def test_once_says_what_is_left(onceonly: Terminal) -> None:
+    """A command without a queue stays: exit code 1, with its type and destination."""
+    await commit(desk(onceonly, "memory://"), "a", to="nowhere")
+    done = await asyncio.to_thread(onceonly, "relay", "office:desk", "--once")
+    assert (done.code, "records sent 0, left 1" in done.out, "left: note to nowhere" in done.out) == (1, True, True)
+    assert await left(onceonly) == 1
+
+
 DESK = "endpoint desk, process 0"
 
 WRONG = {
     "off": (("office:off",), "deduplication=Off() stores no records"),
     "memory": (("office:desk", "--store", "memory://"), "its store memory:// exists only in the memory of one process"),
     "queue": (("office:desk", "--transport", "memory://"), "its transport memory:// exists only in the memory of one process"),
-    "documents": (("office:desk", "--store", "redis://127.0.0.1"), "holds documents, which are not searched"),
+    "documents": (("office:desk", "--store", "s3://bucket"), "does not list documents with unsent messages"),
     "nothing": (("office:nothing",), "'office:nothing' does not exist in module 'office'"),
 }
 

@@ -9,6 +9,7 @@ from typing import Self, cast
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.documents import MemoryDocuments
+from onceonly.documents.pending import DocumentPending
 from onceonly.documents.store import DocumentStore
 from onceonly.model.entities import Entities
 from onceonly.model.identity import Identity
@@ -71,6 +72,24 @@ class OneEntityStore(DocumentStore):
         return tuple(record for record in found if record.is_pending)
 
 
+class SearchedEntityStore(OneEntityStore):
+    """The same, with the records that a relay finds."""
+
+    pending: DocumentPending
+
+    async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
+        """List what is pending."""
+        return _of_no_entity(await self.pending.undispatched(older_than, limit))
+
+    async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
+        """Take."""
+        return _of_no_entity(await self.pending.take(older_than, limit, lease=lease, after=after))
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Find."""
+        return _of_no_entity(await self.pending.find(identities))
+
+
 class DocumentStores(Timed):
     """Document stores of two endpoints on one place for documents."""
 
@@ -115,6 +134,18 @@ class DocumentStores(Timed):
         return sum(len(each.records) + len(each.register) for each in found) + len(others)
 
 
+class SearchedDocumentStores(DocumentStores):
+    """The same, with what a relay finds."""
+
+    async def store(self, endpoint: str = ENDPOINT) -> SearchedEntityStore:
+        """Open a store."""
+        documents = MemoryDocuments(self.driver, limits=LIMITS)
+        store = SearchedEntityStore(documents, endpoint, clock=self.clock, history=self._history)
+        store.known = self._known
+        store.pending = DocumentPending(store, documents)
+        return store
+
+
 class SqlDocumentStores(DocumentStores):
     """The same on documents in a SQL database."""
 
@@ -134,6 +165,10 @@ class SqlDocumentStores(DocumentStores):
     async def documents(self) -> Documents:
         """Open the place."""
         return SqlDocuments(self.database, limits=LIMITS)
+
+
+def _of_no_entity(records: Sequence[Record]) -> tuple[Record, ...]:
+    return tuple(replace(record, unit="") for record in records)
 
 
 def _bare(messages: Sequence[Message]) -> tuple[Message, ...]:

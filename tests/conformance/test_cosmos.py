@@ -23,6 +23,7 @@ from onceonly.ports.documents import Change
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import free_port
@@ -68,6 +69,13 @@ class TestCosmos(InCosmos, DocumentsSuite):
     rounds: ClassVar[int] = 6
     many: ClassVar[int] = 100  # a request holds one
     lapse: ClassVar[int] = 250  # the emulator removes nothing
+
+
+class TestPendingInCosmos(InCosmos, PendingListSuite):
+    """The list of documents with unsent messages."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100
 
 
 class TestDedupInCosmos(InCosmos, DocumentDedupSuite):

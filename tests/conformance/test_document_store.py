@@ -10,9 +10,10 @@ from typing import ClassVar
 import pytest
 
 from onceonly_conformance.forgetful_suite import FORGOTTEN, NOT_KEPT, ForgetfulStoreSuite
+from onceonly_conformance.pending_suite import PendingRecordsSuite
 from onceonly_conformance.samples import message
 from onceonly_conformance.store_suite import StoreSuite
-from tests.conformance.document_store_subjects import WEEK, DocumentStores, SqlDocumentStores
+from tests.conformance.document_store_subjects import WEEK, DocumentStores, SearchedDocumentStores, SqlDocumentStores
 from tests.conformance.sql_documents_subjects import make_documents_table
 
 NO_MESSAGES = "a document store begins units for messages only: they name the document"
@@ -47,6 +48,15 @@ class TestDocumentStoreInMemory(StoreSuite):
     async def open_store(self) -> AsyncIterator[DocumentStores]:
         """Open a new world."""
         yield DocumentStores(history=WEEK)
+
+
+class TestPendingOnDocuments(PendingRecordsSuite):
+    """What a relay finds, with history."""
+
+    @asynccontextmanager
+    async def open_store(self) -> AsyncIterator[SearchedDocumentStores]:
+        """Open a new world."""
+        yield SearchedDocumentStores(history=WEEK)
 
 
 class TestDocumentStoreInSqlite(OnFile, StoreSuite):

@@ -9,6 +9,7 @@ import pytest
 from onceonly.adapters.aws.dynamodb.documents import create, open_documents
 from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.pending_list_suite import PendingListSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
 from tests.servers.cutting_http import Request
 
@@ -47,6 +48,13 @@ class TestDynamoDB(InDynamoDB, DocumentsSuite):
     rounds: ClassVar[int] = 6
     many: ClassVar[int] = 130  # a request holds 100 at most
     lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
+
+
+class TestPendingInDynamoDB(InDynamoDB, PendingListSuite):
+    """The list of documents with unsent messages."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 130
 
 
 class TestDedupInDynamoDB(InDynamoDB, DocumentDedupSuite):

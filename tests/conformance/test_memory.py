@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from onceonly_conformance.dead_letter_suite import DeadLetterSuite
 from onceonly_conformance.documents_suite import DocumentsSuite
+from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.pending_suite import PendingRecordsSuite
 from onceonly_conformance.ring_suite import RingSuite
 from onceonly_conformance.store_suite import StoreSuite
@@ -69,6 +70,15 @@ class TestMemoryDeadLetters(DeadLetterSuite):
     async def open_dead_letters(self) -> AsyncIterator[MemoryLetters]:
         """Open a new world."""
         yield MemoryLetters()
+
+
+class TestPendingInMemory(PendingListSuite):
+    """The list of documents with unsent messages."""
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[MemoryPlace]:
+        """Open a new world."""
+        yield MemoryPlace()
 
 
 class TestMemoryDocuments(DocumentsSuite):

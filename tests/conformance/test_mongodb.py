@@ -28,6 +28,7 @@ from onceonly.ports.documents import Change
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import free_port
@@ -70,6 +71,13 @@ class TestMongoDB(InMongoDB, DocumentsSuite):
 
     many: ClassVar[int] = 600  # a request holds 500 at most
     lapse: ClassVar[int] = 250  # the emulator removes nothing within seconds
+
+
+class TestPendingInMongoDB(InMongoDB, PendingListSuite):
+    """The list of documents with unsent messages."""
+
+    rounds: ClassVar[int] = 6
+    many: ClassVar[int] = 100
 
 
 class TestDedupInMongoDB(InMongoDB, DocumentDedupSuite):

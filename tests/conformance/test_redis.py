@@ -18,6 +18,7 @@ from onceonly.ports.documents import Change
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
 from tests.servers.available import REDIS, free_port, need
@@ -66,6 +67,10 @@ class TestRedis(InRedis, DocumentsSuite):
     """Documents themselves."""
 
     lapse: ClassVar[int] = 2_500  # Redis removes to the millisecond
+
+
+class TestPendingInRedis(InRedis, PendingListSuite):
+    """The list of documents with unsent messages."""
 
 
 class TestDedupInRedis(InRedis, DocumentDedupSuite):

@@ -181,10 +181,15 @@ async def open_relay(
     """Open what a relay needs in a process that does not run the endpoint, and connect to the broker.
 
     Raises as `open_finishing`, and SetupError where no record could be found: one that is kept nowhere, in another process's
-    memory or in documents.
+    memory, or in documents that do not list what is pending.
     """
     require_records(settings)
     async with open_finishing(settings, connects=True, environment=environment, observer=observer) as ports:
+        if ports.pending is None:
+            raise SetupError(
+                f"endpoint {settings.name!r} cannot use a relay: its store {settings.places.store} has no list of documents "
+                "with unsent messages. Run `onceonly schema create module:endpoint`, which creates what is missing"
+            )
         yield ports
 
 
@@ -269,8 +274,8 @@ def _why_no_relay(settings: Settings) -> str:
         return f"{without_records(settings.deduplication).replace('(), which', '()')} of unsent messages: use History()"
     if not settings.store_plan.is_searchable:
         return (
-            f"its store {store} holds documents, which are not searched. Unsent messages are sent when "
-            "the message that caused them is delivered again"
+            f"its store {store} does not list documents with unsent messages. They are sent when the message that caused "
+            "them is delivered again, and those of transactions by control messages"
         )
     if not settings.has_transport:
         return 'it has no transport, so it has no messages to send: set transport="..."'

@@ -13,13 +13,14 @@ from onceonly.config.location import Location, locate
 from onceonly.config.store_plan import StorePlan
 from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals, DocumentRunMarkers
 from onceonly.documents.dead_letters import DocumentDeadLetters
+from onceonly.documents.pending import DocumentPending
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentLookup, DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.documents import Documents
+from onceonly.ports.documents import Documents, ListsPending
 from onceonly.ports.environment import Clock
 from onceonly.systems import DocumentService, Family
 from onceonly.systems.shared import Shared
@@ -85,7 +86,8 @@ async def open_store(
     """Open a store on documents, and what is next to it. Raises SetupError for what it cannot do."""
     async with open_documents(settings.places.store, clock=clock) as documents:
         letters = DocumentDeadLetters(documents, clock=clock)
-        yield parts_on(documents, settings, plan, letters=letters, clock=clock)._replace(
+        has_list = plan.lists_pending and await _has_list(documents, settings.places.store)
+        yield parts_on(documents, settings, plan, letters=letters, clock=clock, has_list=has_list)._replace(
             run_markers=partial(DocumentRunMarkers, documents, settings.name, clock),
             unsubscribed=DocumentEventCounts(documents, settings.name),
         )
@@ -97,10 +99,22 @@ async def open_dead_letters(place: Location, *, clock: Clock) -> AsyncIterator[D
         yield DocumentDeadLetters(documents, clock=clock)
 
 
-def parts_on(documents: Documents, settings: Settings, plan: StorePlan, *, letters: DeadLetters, clock: Clock) -> StoreParts:
+async def _has_list(documents: Documents, place: Location) -> bool:
+    """Return whether documents list what is pending. Logs why not, where they could."""
+    if not isinstance(documents, ListsPending):
+        return False
+    reason = await documents.why_unlisted()
+    tell(place, (f"no relay can find unsent messages here: {reason}",) if reason else ())
+    return not reason
+
+
+def parts_on(
+    documents: Documents, settings: Settings, plan: StorePlan, *, letters: DeadLetters, clock: Clock, has_list: bool
+) -> StoreParts:
     """Return the parts of an endpoint's store on documents. Raises SetupError for what it cannot do.
 
-    What is done stays known in it where its history is the rule, and nowhere else.
+    What is done stays known in it where its history is the rule, and nowhere else. With `has_list` the documents list those
+    with unsent messages, so a relay finds its records.
     """
     if settings.isolation is not None:
         raise SetupError(f"isolation= needs a SQL store; in {settings.places.store} each unit is one document. Remove it")
@@ -108,7 +122,7 @@ def parts_on(documents: Documents, settings: Settings, plan: StorePlan, *, lette
     parts = StoreParts(
         store,
         store,
-        None,
+        DocumentPending(store, documents) if has_list and isinstance(documents, ListsPending) else None,
         letters,
         DocumentRegister(store),
         journals=DocumentJournals(documents, settings.name),

@@ -31,7 +31,7 @@ async def open_store(
     async with open_world(str(settings.store)) as world:
         letters, name = MemoryDeadLetters(world, clock=clock), settings.name
         if plan.on_documents:
-            parts = parts_on(MemoryDocuments(world), settings, plan, letters=letters, clock=clock)
+            parts = parts_on(MemoryDocuments(world), settings, plan, letters=letters, clock=clock, has_list=True)
         else:
             _check(settings)
             store = MemoryStore(world, name, clock=clock)

@@ -23,11 +23,14 @@ POLL_SECONDS = 5.0
 """Seconds between two checks whether the broker answers."""
 
 
-def relay(
+def relay(  # noqa: PLR0913 - one parameter for each option
     endpoints: Annotated[
         list[str], typer.Argument(metavar="MODULE:ENDPOINT", help="Endpoints whose messages to send, such as shop:shop.")
     ],
     *,
+    once: Annotated[
+        bool, typer.Option("--once", help="Send what waits, do the maintenance that is due, and exit: for a schedule.")
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Log as text, or as one JSON object for each line.")] = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
@@ -42,6 +45,10 @@ def relay(
 
     If a server is unreachable, the relay retries until it answers. With --health, GET /live and /ready report its state. The
     `health=` of endpoints is ignored. Exits with code 2 if the configuration is wrong.
+
+    With --once, it sends what was committed before it started, and waits for records younger than `relay_after` until they are
+    sent or old enough. Then it exits with code 0, or with code 1 if something is left or a server does not answer. It prints
+    what is left.
     """
     from onceonly.assembly import require_records
     from onceonly.cli.health import address_of
@@ -54,6 +61,12 @@ def relay(
     found = [instead.settings(endpoint) for endpoint in load_all(endpoints)]
     for settings in found:
         require_records(settings)
+    if once:
+        import asyncio
+
+        from onceonly.cli.relay_once import relay_once
+
+        raise typer.Exit(asyncio.run(relay_once(found)))
     address = address_of(health, ())
     run_here(lambda stop: _relay_all(found, stop, address))
 
@@ -94,7 +107,7 @@ async def _relay(
     from onceonly.runtime.processes.notifier import Notifier
     from onceonly.runtime.relay.relay import Relay
     from onceonly.runtime.worker.startup import StartupWait
-    from onceonly.runtime.worker.worker import run_all
+    from onceonly.runtime.worker.worker import Runner, run_all
 
     log = EventLogger(logging.getLogger("onceonly.relay"))
     environment = environment or LIVE
@@ -111,9 +124,11 @@ async def _relay(
         spans = instruments or NO_TASK_SPANS
         after, notifier = settings.relay_after, Notifier()
         relay = Relay(by_relay(searched), after=after, grace=grace, notifier=notifier, environment=environment, spans=spans)
-        janitor = MaintenanceLoop(ports, grace=grace, environment=environment, spans=spans)
+        runners: list[Runner] = [relay]
+        if ports.maintenance.has_tasks:
+            runners.append(MaintenanceLoop(ports, grace=grace, environment=environment, spans=spans))
         log.info("relay started", extra={"endpoint": settings.name})
-        await run_all([relay, janitor], stop)
+        await run_all(runners, stop)
     log.info("relay stopped", extra={"endpoint": settings.name})
 
 

@@ -11,13 +11,15 @@ from onceonly.systems import Family
 class StorePlan(Struct, frozen=True, kw_only=True):
     """What a store setting comes to for one endpoint. Everything that depends on the kind of store is read here.
 
-    `on_documents` means that a unit is one document, and its records cannot be searched. `has_controls` means that control
+    `on_documents` means that a unit is one document. `lists_pending` means that documents with unsent messages are listed, so
+    that a relay finds them; documents are not searched for them. `has_controls` means that control
     messages finish transactions: always on documents, elsewhere if the endpoint asks for it. `has_transactions` is false where
     no records are stored. `has_remote_requests` is whether the store can hold the requests of other services.
     """
 
     family: Family
     on_documents: bool
+    lists_pending: bool
     has_controls: bool
     has_transactions: bool
     has_remote_requests: bool
@@ -28,8 +30,8 @@ class StorePlan(Struct, frozen=True, kw_only=True):
 
     @property
     def is_searchable(self) -> bool:
-        """Whether other processes could find its records. Document services cannot be searched."""
-        return self.family is not Family.DOCUMENTS
+        """Whether other processes could find its records."""
+        return self.family is not Family.DOCUMENTS or self.lists_pending
 
     def for_entities(self) -> "StorePlan":
         """Return the plan for handlers that work on entities: in memory, they need documents."""
@@ -50,6 +52,7 @@ def plan_store(
     return StorePlan(
         family=family,
         on_documents=on_documents,
+        lists_pending=store.system.lists_pending,
         has_controls=on_documents or control is not None,
         has_transactions=deduplication.records,
         has_remote_requests=family is Family.SQL or (in_memory and deduplication.history is not None and not makes_artifacts),

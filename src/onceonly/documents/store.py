@@ -1,8 +1,9 @@
 """The store on any document database: each entity's document holds its records (protocols, sections 2, 4 and 5).
 
 A unit is one document. `begin` loads it, `commit` saves it against the version it was loaded with: state, records and register
-rows become final in that one write, or another worker was faster. Records are found again by the messages that come again, so
-nothing here is ever searched for.
+rows become final in that one write, or another worker was faster. Records are found again by the messages that come again, and
+by a relay in the list of pending documents, where the service keeps one by the same write (`documents.pending`). Nothing here
+is ever searched for.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -105,7 +106,11 @@ class DocumentStore:
         """Return the key of the document: its entity's, else one for the message or for some of them."""
         if message.unit:
             return ENTITY + message.unit
-        name = self.name_of(message.identity)
+        return self.own_document(message.identity)
+
+    def own_document(self, identity: Identity) -> str:
+        """Return the key of the document of a message without an entity."""
+        name = self.name_of(identity)
         return BUCKET + f"{self.endpoint}/{name[:2]}" if self.history is None else MESSAGE + f"{self.endpoint}/{name}"
 
     async def edit(self, keys: Sequence[str], change: Edit, before: Before | None = None) -> Mapping[str, Document]:
@@ -141,7 +146,15 @@ class DocumentStore:
         elif is_over and key.startswith((KEY, ATTEMPT)):
             until = (*(each.until for each in document.records.values()), *(each.until for each in document.keys.values()))
             expires = CLOCK_MARGIN_MS + max(self.clock.now() + (_KEY_BINDING_MS if document.leads_to else 0), *until, 0)
-        return Change(key=key, body=encode_entity(document), expected=version, expires=expires)
+        unsent = [each for each in document.records.values() if each.pending and each.origin]
+        return Change(
+            key=key,
+            body=encode_entity(document),
+            expected=version,
+            expires=expires,
+            pending_for=tuple(sorted({each.origin[0] for each in unsent})),
+            pending_since=min((each.since for each in unsent), default=0),
+        )
 
     def trimmed(self, document: EntityDocument) -> EntityDocument:
         """Leave out what was finished longer ago than history goes back, and what transactions left up to some instant."""
@@ -258,7 +271,7 @@ class DocumentUnit:
     def _message_state(self, fingerprint: bytes, record: Record) -> MessageState:
         if self._store.history is not None and not record.is_pending:
             return MessageState(fingerprint.hex(), done=self._store.clock.now())
-        return MessageState.of(fingerprint, record)
+        return MessageState.of(fingerprint, record, endpoint=self._store.endpoint, since=self._store.clock.now())
 
 
 class DocumentResources:

@@ -201,7 +201,8 @@ class DocumentTransaction:
         until = transactions.store.clock.now() + transactions.retention
         records, keys = dict(document.records), dict(document.keys)
         if record is not None:
-            pending = KeptRecord.of(b"", record, until=_DISPATCHED if opening.key else until)
+            since, kept = transactions.store.clock.now(), _DISPATCHED if opening.key else until
+            pending = KeptRecord.of(b"", record, endpoint=opening.endpoint, since=since, until=kept)
             records[attempt_name(opening.identity)] = pending
         if opening.key:
             entry = IdempotencyEntry(opening.attempt, opening.fingerprint, answer)

@@ -3,7 +3,8 @@
 JSON, so that people can read it where the service shows it:
 
     {"onceonly": 1, "state": {...},
-     "records": {KEY: {"body": HASH, "owes": BASE64}, KEY: {"body": HASH, "done": 1767225600000}},
+     "records": {KEY: {"body": HASH, "owes": BASE64, "of": [ENDPOINT, SOURCE, ID], "since": 1767225600000},
+                 KEY: {"body": HASH, "done": 1767225600000}},
      "register": {ATTEMPT: {"message": KEY, "at": 1767225600000, "cancelled": false}}}
 
 Where transactions were at work it also has:
@@ -12,9 +13,10 @@ Where transactions were at work it also has:
      "keys": {CLIENT: {"attempt": "...", "fingerprint": HASH, "answer": BASE64, "until": 1767312000000}},
      "leads_to": "entity/Account/A"
 
-KEY is the claim key in hexadecimal digits, "owes" a record as SQL stores keep it, `done` when it was finished, in milliseconds
-since 1970. `state` is null for an entity that does not exist or was deleted: its records outlive it. `until` is the instant up
-to which it is kept. `leads_to` is in the document of a client's key alone: where the key is kept.
+KEY is the claim key in hexadecimal digits, "owes" a record as SQL stores keep it, "of" what it belongs to, `since` when it was
+committed and `done` when it was finished, in milliseconds since 1970. Earlier versions wrote neither "of" nor `since`. `state`
+is null for an entity that does not exist or was deleted: its records outlive it. `until` is the instant up to which it is kept.
+`leads_to` is in the document of a client's key alone: where the key is kept.
 
 What is finished, forgotten, cancelled or removed makes a document smaller, so that a full one can always be tidied up.
 """
@@ -33,23 +35,37 @@ from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry as KeptKey
 
 FORMAT = 1
+ORIGIN_PARTS = 3
+"""An endpoint, a source and an id."""
 _NULL = b"null"
 
 
 class MessageState(Struct, frozen=True, omit_defaults=True):
     """What a document knows about one message: the hash of its body, and its pending effects, or when it was finished.
 
-    Or about one attempt at a transaction, which has no body: it is kept up to the instant `until`.
+    Or about one attempt at a transaction, which has no body: it is kept up to the instant `until`. While it is pending,
+    `origin` has the endpoint and the identity that its name is made of, so that a relay finds them, and `since` the instant of
+    its commit. Both are missing in what an earlier version wrote.
     """
 
     body: str
     pending: str = field(default="", name="owes")
     done: int = 0
     until: int = 0
+    origin: tuple[str, ...] = field(default=(), name="of")
+    since: int = 0
 
     @classmethod
-    def of(cls, fingerprint: bytes, record: Record, *, until: int = 0) -> "MessageState":
-        return cls(fingerprint.hex(), b64encode(encode_record(record)).decode(), until=until)
+    def of(cls, fingerprint: bytes, record: Record, *, endpoint: str = "", since: int = 0, until: int = 0) -> "MessageState":
+        pending, identity = b64encode(encode_record(record)).decode(), record.identity
+        origin = (endpoint, identity.source, identity.id) if endpoint and record.is_pending else ()
+        return cls(fingerprint.hex(), pending, until=until, origin=origin, since=since if origin else 0)
+
+    def pending_of(self, endpoint: str) -> Identity | None:
+        """Return the identity of an unsent record of this endpoint; None for any other."""
+        if not self.pending or self.origin[:1] != (endpoint,) or len(self.origin) != ORIGIN_PARTS:
+            return None
+        return Identity(self.origin[1], self.origin[2])
 
     def record(self, identity: Identity, unit: str) -> Record:
         """Return the record; one that has nothing pending has no effects.

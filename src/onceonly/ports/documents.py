@@ -6,11 +6,11 @@ writes: a repeated write that had succeeded finds another version, its own.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-__all__ = ["Change", "Document", "DocumentLimits", "Documents", "Version"]
+__all__ = ["Change", "Document", "DocumentLimits", "Documents", "ListsPending", "PendingDocument", "Version"]
 
 Version = str
 """The version of a document. It is never empty, and never repeats for a key, not even after the document was deleted."""
@@ -29,12 +29,18 @@ class Change(Struct, frozen=True, kw_only=True):
     * `body`: the new body. None deletes the document.
     * `expected`: the version that the document must have. Empty: it must not exist.
     * `expires`: milliseconds since 1970, or 0 for never. A service that can deletes the document some time after this.
+    * `pending_for`: the endpoints whose messages the document has and that are not sent yet. Empty: none.
+    * `pending_since`: milliseconds since 1970 of the earliest commit of these.
+
+    Documents that list what is pending (`ListsPending`) change their list in the same write. All others ignore both.
     """
 
     key: str
     body: bytes | None
     expected: Version = ""
     expires: int = 0
+    pending_for: tuple[str, ...] = ()
+    pending_since: int = 0
 
 
 class DocumentLimits(Struct, frozen=True, kw_only=True):
@@ -81,4 +87,37 @@ class Documents(Protocol):
         """Check, at start, that the place exists and that its settings keep these promises. Return warnings for people.
 
         Raises SetupError if not, for example where reads may be stale. Raises RetryableError if the service does not answer.
+        """
+
+
+class PendingDocument(Struct, frozen=True):
+    """An entry of the list of pending documents: the key, and `pending_since` of the write that listed it."""
+
+    key: str
+    since: int
+
+
+@runtime_checkable
+class ListsPending(Protocol):
+    """Documents that list those with unsent messages. Optional, in addition to `Documents`.
+
+    The list is changed by the write of the document, atomically with it. So a document whose last write named an endpoint is
+    in the endpoint's list, and one that was written without it, or deleted, is not. Reading the list costs as much as what is
+    pending. The other documents are not read.
+    """
+
+    async def pending(
+        self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
+    ) -> tuple[PendingDocument, ...]:
+        """List the documents whose last write named this endpoint, with a `pending_since` earlier than `before`.
+
+        At most `limit`, and fewer only at the end of the list. The earliest come first, and the order among equal times never
+        changes. With `after` those behind that entry, whether it is still listed or not. The list may be some seconds old.
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def why_unlisted(self) -> str:
+        """Return why this place has no such list and how to get one, such as a missing index. Empty if it has a list.
+
+        Raises CommitFailed, OutcomeUnknown.
         """

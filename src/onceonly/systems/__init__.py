@@ -215,7 +215,8 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     `resources` is what handlers may ask the units of a store for. Leave it out unless they offer something unusual.
     `in_process` is true where other processes cannot see the data. `drops_expired` is false where documents stay after their
     time of expiry, so that a worker has to delete them. `parts` is how one place is divided among several users: by the
-    option `prefix` of its URL, by a longer path, or not at all.
+    option `prefix` of its URL, by a longer path, or not at all. `lists_pending` is true where the documents list those with
+    unsent messages (`ListsPending`), so that a relay finds them.
     `address` reads a URL when an endpoint is defined, and raises SetupError for one that cannot be used. It needs no driver.
     `traits` returns what the broker does with the queues of a URL. It needs no driver, and connects to nothing. The transport
     of the URL has the same `traits`. None: they are known when the transport is open.
@@ -230,6 +231,7 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     resources: Offer | None = None
     in_process: bool = False
     drops_expired: bool = True
+    lists_pending: bool = False
     parts: Literal["prefix", "path", ""] = ""
     address: Callable[[str], object] | None = None
     traits: Callable[[str], Traits] | None = None

@@ -12,6 +12,7 @@ from onceonly_conformance.documents_subject import DocumentsSubject, Moment
 from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.fault_suite import FaultSuite, FaultySubject
 from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import Suite
 from onceonly_conformance.transport_suite import TransportSubject, TransportSuite
 
@@ -30,6 +31,7 @@ __all__ = [
     "FaultSuite",
     "FaultySubject",
     "Moment",
+    "PendingListSuite",
     "Suite",
     "TransportSubject",
     "TransportSuite",

@@ -7,4 +7,5 @@ SYSTEM = System(
     address=imported("onceonly.adapters.cosmos.address:read_address"),
     drivers={"": Driver(("azure.cosmos", "aiohttp"), "onceonly[cosmos]")},
     documents=imported("onceonly.adapters.cosmos.documents"),
+    lists_pending=True,
 )

@@ -34,8 +34,9 @@ from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.encoding import NativeValues, decode_key, from_native, is_text, key_encoder, to_native
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.documents.no_retry import SentTwiceError
+from onceonly.documents.pending_order import before_of, entry_of, order_of
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.ports.documents import Change, Document, Version
+from onceonly.ports.documents import Change, Document, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 __all__ = ["CosmosDocuments", "create", "open_documents"]
@@ -94,6 +95,45 @@ class CosmosDocuments:
             return tuple([decode_key(str(name)) async for name in container.query_items(query, parameters=parameters)])
         except _LOST as error:
             raise translated(error, reads=True) from error
+
+    async def pending(
+        self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
+    ) -> tuple[PendingDocument, ...]:
+        """List by a query on a property that only pending documents have, and that is indexed; see the port."""
+        container = await self._account.container()
+        query = (
+            f"SELECT TOP {int(limit)} c.id, c.pending_at FROM c WHERE c.pending_at > @after AND c.pending_at < @before "  # noqa: S608 - a number
+            "AND ARRAY_CONTAINS(c.pending_for, @endpoint) ORDER BY c.pending_at"
+        )
+        parameters: list[dict[str, Any]] = [
+            {"name": "@endpoint", "value": endpoint},
+            {"name": "@after", "value": order_of(after.since, _encode(after.key)) if after is not None else ""},
+            {"name": "@before", "value": before_of(before)},
+        ]
+        try:
+            found = [item async for item in container.query_items(query, parameters=parameters)]
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return tuple(entry_of(str(item["pending_at"]), decode_key(str(item["id"]))) for item in found)
+
+    async def why_unlisted(self) -> str:
+        """Return why not: where the container indexes nothing by itself, each look would read all documents.
+
+        The emulator has no indexes, and is not asked.
+        """
+        if self._account.address.emulator:
+            return ""
+        try:
+            properties = await (await self._account.container()).read()
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        policy = properties.get("indexingPolicy") or {}
+        paths = {str(each.get("path")) for each in policy.get("includedPaths", ())}
+        if str(policy.get("indexingMode", "consistent")).lower() == "consistent" and (
+            not policy or "/*" in paths or {"/pending_at/?", "/pending_for/[]/?"} <= paths
+        ):
+            return ""
+        return "the container does not index /pending_at/? and /pending_for/[]/?: add both paths to its indexing policy"
 
     async def check(self) -> tuple[str, ...]:
         """See the port; warns of an emulator, and where expired documents stay. Raises SetupError, CommitFailed."""
@@ -219,8 +259,10 @@ def _expiry_warnings(properties: Mapping[str, Any]) -> tuple[str, ...]:
 def _item(name: str, change: Change, now: int) -> dict[str, Any]:
     body = change.body or b""
     value = to_native(body, _NATIVE)
-    kept = {"bytes": b64encode(body).decode()} if value is None else {"body": value}
+    kept: dict[str, Any] = {"bytes": b64encode(body).decode()} if value is None else {"body": value}
     left = max(1, min(_LONGEST_TTL_SECONDS, -(-(change.expires - now) // 1000))) if change.expires else -1
+    if change.pending_for:
+        kept |= {"pending_for": list(change.pending_for), "pending_at": order_of(change.pending_since, name)}
     return {"id": name, "attempt": uuid4().hex, "ttl": left, **kept}
 
 

@@ -10,17 +10,22 @@ from msgspec import Struct
 
 from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.ports.documents import Change, Document, DocumentLimits, Version
+from onceonly.ports.documents import Change, Document, DocumentLimits, PendingDocument, Version
 
 LIMITS = DOCUMENT_LIMITS["memory"]
 
 
 class WrittenDocument(Struct, frozen=True):
-    """What became of one key: how often it was written, and what is there now; None when it was deleted."""
+    """What became of one key: how often it was written, and what is there now; None when it was deleted.
+
+    `pending_for` and `pending_since` are those of the last write.
+    """
 
     key: str
     count: int
     body: bytes | None
+    pending_for: tuple[str, ...] = ()
+    pending_since: int = 0
 
     @property
     def version(self) -> Version:
@@ -50,7 +55,8 @@ def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
         if change.expected != now.version:
             answers.append(None)
             continue
-        known[change.key] = WrittenDocument(change.key, now.count + 1, change.body)
+        listed = (change.pending_for, change.pending_since) if change.body is not None else ((), 0)
+        known[change.key] = WrittenDocument(change.key, now.count + 1, change.body, *listed)
         answers.append(known[change.key].version)
     return DocumentsWorld(frozenset(known.values())), tuple(answers)
 
@@ -58,6 +64,16 @@ def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
 def keys(world: DocumentsWorld, prefix: str, after: str, limit: int) -> Step:
     there = sorted(each.key for each in world.written if each.body is not None and each.key.startswith(prefix))
     return world, tuple(key for key in there if key > after)[:limit]
+
+
+def pending(  # noqa: PLR0917 - the arguments of the port
+    world: DocumentsWorld, endpoint: str, before: int, after: PendingDocument | None, limit: int
+) -> Step:
+    """List the pending documents of an endpoint; the outcome has them by their times, then by their keys."""
+    there = sorted((each.pending_since, each.key) for each in world.written if endpoint in each.pending_for)
+    behind = (after.since, after.key) if after is not None else (0, "")
+    some = [PendingDocument(key, since) for since, key in there if since < before and (since, key) > behind]
+    return world, tuple(some[:limit])
 
 
 class MemoryDocuments:
@@ -82,6 +98,15 @@ class MemoryDocuments:
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         listed: tuple[str, ...] = await self._perform("keys", keys, (prefix, after, limit))
         return listed
+
+    async def pending(
+        self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
+    ) -> tuple[PendingDocument, ...]:
+        listed: tuple[PendingDocument, ...] = await self._perform("pending", pending, (endpoint, before, after, limit))
+        return listed
+
+    async def why_unlisted(self) -> str:
+        return ""
 
     async def check(self) -> tuple[str, ...]:
         return ()

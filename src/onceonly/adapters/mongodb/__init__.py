@@ -8,4 +8,5 @@ SYSTEM = System(
     address=imported("onceonly.adapters.mongodb.address:read_address"),
     drivers={"": _DRIVER, "srv": _DRIVER},
     documents=imported("onceonly.adapters.mongodb.documents"),
+    lists_pending=True,
 )

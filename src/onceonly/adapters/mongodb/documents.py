@@ -30,8 +30,9 @@ from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.encoding import NativeValues, decode_key, from_native, is_text, key_encoder, to_native
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
+from onceonly.documents.pending_order import before_of, entry_of, order_of
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.ports.documents import Change, Document, Version
+from onceonly.ports.documents import Change, Document, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 __all__ = ["MongoDBDocuments", "create", "open_documents"]
@@ -51,6 +52,9 @@ _NATIVE = NativeValues(
 _encode = key_encoder(ascii_letters + digits + punctuation.replace("=", ""))
 _Collection = AsyncCollection[dict[str, Any]]
 _DUPLICATE_KEY = 11000
+PENDING_FOR, PENDING_AT = "pending_for", "pending_at"
+"""Fields of documents with unsent messages only, and of the index that has only these."""
+_INDEX = [(PENDING_FOR, 1), (PENDING_AT, 1)]
 _STANDALONE = (
     "this MongoDB server is standalone: a crash or a lost disk can lose acknowledged writes, and "
     "messages may be handled twice. Use a replica set, which can have one member"
@@ -108,6 +112,28 @@ class MongoDBDocuments:
         except _LOST as error:
             raise translated(error, reads=True) from error
         return tuple(decode_key(one["_id"]) for one in found)
+
+    async def pending(
+        self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
+    ) -> tuple[PendingDocument, ...]:
+        """List entries of the index, which has only pending documents; see the port."""
+        behind = order_of(after.since, _encode(after.key)) if after is not None else ""
+        wanted = {PENDING_FOR: endpoint, PENDING_AT: {"$gt": behind, "$lt": before_of(before)}}
+        try:
+            found = await self._collection.find(wanted, {PENDING_AT: 1}).sort(PENDING_AT, 1).limit(limit).to_list()
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        return tuple(entry_of(one[PENDING_AT], decode_key(one["_id"])) for one in found)
+
+    async def why_unlisted(self) -> str:
+        """Return why not: without the index each look would read the whole collection."""
+        try:
+            indexes = (await self._collection.index_information()).values()
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+        if any(list(index["key"]) == _INDEX for index in indexes):
+            return ""
+        return f"there is no index on `{PENDING_FOR}` and `{PENDING_AT}`: run `onceonly schema create module:endpoint`"
 
     async def check(self) -> tuple[str, ...]:
         """See the port; warns of a standalone server, and where expired documents stay. Raises SetupError, CommitFailed."""
@@ -169,7 +195,7 @@ class MongoDBDocuments:
                 gone = await self._collection.delete_one(wanted)
                 return "" if gone.deleted_count else None
             fields = _fields(change, version)
-            left = {name: "" for name in ("body", "bytes", "expires") if name not in fields}
+            left = {name: "" for name in ("body", "bytes", "expires", PENDING_FOR, PENDING_AT) if name not in fields}
             done = await self._collection.update_one(wanted, {"$set": fields, "$unset": left})
         except _LOST as error:
             raise translated(error) from error
@@ -212,6 +238,7 @@ async def create(url: str) -> None:
             if address.collection not in await database.list_collection_names():
                 await database.create_collection(address.collection)
             await database[address.collection].create_index("expires", expireAfterSeconds=0)
+            await database[address.collection].create_index(_INDEX, sparse=True)
         except _LOST as error:
             raise refused_setup(error, address) from error
 
@@ -249,6 +276,9 @@ def _fields(change: Change, version: Version) -> dict[str, Any]:
     value = to_native(change.body or b"", _NATIVE)
     fields: dict[str, Any] = {"version": version}
     fields |= {"bytes": Binary(change.body or b"")} if value is None else {"body": value}
+    if change.pending_for:
+        fields[PENDING_FOR] = list(change.pending_for)
+        fields[PENDING_AT] = order_of(change.pending_since, _encode(change.key))
     if change.expires:
         fields["expires"] = min(_EPOCH + timedelta(milliseconds=min(change.expires, 10**14)), _LATEST)
     return fields

@@ -11,4 +11,5 @@ SYSTEM = System(
     documents=imported("onceonly.adapters.redis.documents"),
     transport=queues("onceonly.adapters.redis.transport:RedisTransport"),
     parts="prefix",
+    lists_pending=True,
 )

@@ -6,12 +6,13 @@ lost claim is a message handled twice. `check` refuses a server that evicts, is 
 of the rest. In a cluster the keys of one script must share a slot, so it would hold everything in one node for nothing.
 
 Next to the documents there are two sorted sets: the keys in order, for lists, and the keys with an expiry, so that saves
-clean the lists of documents that Redis dropped.
+clean the lists of documents that Redis dropped. For each endpoint there is one more: the keys of documents with unsent
+messages, by the time of the earliest, which the script that saves a document changes. Relays read it.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from redis.asyncio import Redis
@@ -34,7 +35,7 @@ from onceonly.documents.encoding import is_text
 from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
 from onceonly.formats.undecodable import report_unreadable
 from onceonly.model.errors import SetupError
-from onceonly.ports.documents import Change, Document, Version
+from onceonly.ports.documents import Change, Document, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 __all__ = ["RedisDocuments", "create", "open_documents"]
@@ -48,26 +49,42 @@ _TWICE = "and messages may be handled twice"
 _SAVE = """
 local cut, answers, time = tonumber(ARGV[1]), {}, redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local index, expiring, prefix = KEYS[1], KEYS[2], string.sub(KEYS[3], 1, cut)
+local index, expiring, prefix, pending = KEYS[1], KEYS[2], string.sub(KEYS[3], 1, cut), ARGV[2]
 for at = 1, 2 do  -- before the first write
   local kind = redis.call('TYPE', KEYS[at])['ok']
   if kind ~= 'none' and kind ~= 'zset' then return {err = 'WRONGTYPE the key ' .. KEYS[at] .. ' is a ' .. kind} end
 end
 for i = 3, #KEYS do
-  local key, at = KEYS[i], (i - 3) * 4 + 2
+  for name in string.gmatch(ARGV[(i - 3) * 6 + 8], '[^,]+') do
+    local kind = redis.call('TYPE', pending .. name)['ok']
+    if kind ~= 'none' and kind ~= 'zset' then return {err = 'WRONGTYPE the key ' .. pending .. name .. ' is a ' .. kind} end
+  end
+end
+for i = 3, #KEYS do
+  local key, at = KEYS[i], (i - 3) * 6 + 3
   local member = string.sub(key, cut + 1)
-  local known = redis.pcall('HGET', key, 'version')
-  if type(known) == 'table' and not string.find(known['err'], 'WRONGTYPE', 1, true) then return known end
-  if (known or '') ~= ARGV[at] then  -- also a key of another type: it has no version
+  local known = redis.pcall('HMGET', key, 'version', 'pending')
+  local is_foreign = known['err'] and true or false
+  if is_foreign and not string.find(known['err'], 'WRONGTYPE', 1, true) then return known end
+  if (not is_foreign and known[1] or '') ~= ARGV[at] then  -- also a key of another type: it has no version
     answers[i - 2] = 0
   else
     answers[i - 2] = 1
+    local names, listed = ARGV[at + 5], not is_foreign and known[2] or ''
+    for name in string.gmatch(listed, '[^,]+') do
+      if not string.find(',' .. names .. ',', ',' .. name .. ',', 1, true) then
+        redis.pcall('ZREM', pending .. name, member)
+      end
+    end
+    for name in string.gmatch(names, '[^,]+') do redis.call('ZADD', pending .. name, ARGV[at + 4], member) end
     if ARGV[at + 1] == '' then
       redis.call('DEL', key)
       redis.call('ZREM', index, member)
       redis.call('ZREM', expiring, member)
     else
       redis.call('HSET', key, 'version', ARGV[at + 1], 'body', ARGV[at + 2])
+      if names ~= '' then redis.call('HSET', key, 'pending', names)
+      elseif listed ~= '' then redis.call('HDEL', key, 'pending') end
       redis.call('ZADD', index, 0, member)
       if ARGV[at + 3] == '' then
         redis.call('PERSIST', key)
@@ -117,6 +134,7 @@ class RedisDocuments:
         self._clock = clock
         self._prefix = f"{address.prefix}d:".encode()
         self._index, self._expiring = f"{address.prefix}i".encode(), f"{address.prefix}e".encode()
+        self._pending = f"{address.prefix}p:".encode()
         self._saving, self._loading = LuaScript(client, _SAVE), LuaScript(client, _LOAD)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
@@ -161,6 +179,26 @@ class RedisDocuments:
             raise translated(error, reads=True) from error
         return tuple(listed[:limit])
 
+    async def pending(
+        self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
+    ) -> tuple[PendingDocument, ...]:
+        """List entries of the endpoint's sorted set by their times, then by the bytes of their keys; see the port."""
+        name, low, asked = self._pending + endpoint.encode(), after.since if after is not None else 0, limit + 1
+        try:
+            while True:
+                found = await self._client.zrangebyscore(name, low, f"({before}", start=0, num=asked, withscores=True)
+                rows = cast("list[tuple[bytes, float]]", found)
+                entries = [PendingDocument(member.decode(), int(score)) for member, score in rows]
+                listed = [each for each in entries if after is None or _order(each) > _order(after)]
+                if len(listed) >= limit or len(entries) < asked:
+                    return tuple(listed[:limit])
+                asked *= 2  # as many have the very instant of `after`
+        except _LOST as error:
+            raise translated(error, reads=True) from error
+
+    async def why_unlisted(self) -> str:
+        return ""
+
     async def check(self) -> tuple[str, ...]:
         """See the port; warns where acknowledged writes can be lost. Raises SetupError, CommitFailed."""
         try:
@@ -172,10 +210,12 @@ class RedisDocuments:
 
     async def _save(self, changes: Sequence[Change]) -> list[Version | None]:
         now, versions = self._clock.now(), ["" if change.body is None else uuid4().hex for change in changes]
-        arguments = [str(len(self._prefix)).encode()]
+        arguments = [str(len(self._prefix)).encode(), self._pending]
         for change, version in zip(changes, versions, strict=True):
             left = str(change.expires - now).encode() if change.expires else b""
             arguments += [change.expected.encode(), version.encode(), change.body or b"", left]
+            names = ",".join(change.pending_for) if change.body is not None else ""
+            arguments += [str(change.pending_since).encode(), names.encode()]
         keys = [self._index, self._expiring, *(self._key(change.key) for change in changes)]
         try:
             done = await self._saving.run(keys, arguments)
@@ -216,6 +256,11 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[RedisDocume
 async def create(url: str) -> None:
     """Do nothing but look at the URL: Redis makes what is written. Raises SetupError when the URL is wrong."""
     read_address(url)
+
+
+def _order(entry: PendingDocument) -> tuple[int, bytes]:
+    """Return by what Redis sorts members."""
+    return entry.since, entry.key.encode()
 
 
 def _refuse(about: Mapping[str, Any], address: RedisAddress) -> None:

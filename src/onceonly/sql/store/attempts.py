@@ -1,4 +1,4 @@
-"""How attempts at transactions ended in a SQL database, for control messages (protocols, sections 8 and 12).
+"""How attempts at transactions ended in a SQL database, for control messages (protocols, section 8).
 
 An attempt that was committed has its record until that is dispatched and deleted. Afterwards its client's key shows that it
 was committed. Without a client's key the commit stores a mark in the place of a key. Both are committed with the record and

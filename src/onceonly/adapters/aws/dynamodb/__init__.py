@@ -8,4 +8,5 @@ SYSTEM = System(
     drivers={"": Driver(("aiobotocore",), "onceonly[dynamodb]")},
     documents=imported("onceonly.adapters.aws.dynamodb.documents"),
     parts="prefix",
+    lists_pending=True,
 )

@@ -16,6 +16,10 @@ from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, R
 
 SHARD, KEY, BODY, VERSION, EXPIRES = "shard", "key", "body", "version", "expires"
 """The attributes of an item. The first two are its primary key."""
+PENDING_IN, PENDING_SINCE, PENDING_FOR = "pending_in", "pending_since", "pending_for"
+"""Attributes of items with unsent messages only. The first two are the key of the index."""
+PENDING_INDEX = "onceonly_pending"
+"""An index of the items that have the attributes of its key: so it holds what is pending, and every write keeps it."""
 DEFINITE = DefiniteError(
     refused=frozenset({"ValidationException", "ItemCollectionSizeLimitExceededException"}),
     failed=frozenset(
@@ -47,6 +51,15 @@ _POLL_SECONDS = 0.25  # while a table is being created
 _CREATE_SECONDS = 120.0
 _SCHEMA = [{"AttributeName": SHARD, "KeyType": "HASH"}, {"AttributeName": KEY, "KeyType": "RANGE"}]
 _ATTRIBUTES = [{"AttributeName": name, "AttributeType": "S"} for name in (SHARD, KEY)]
+_INDEX_ATTRIBUTES = [
+    {"AttributeName": PENDING_IN, "AttributeType": "S"},
+    {"AttributeName": PENDING_SINCE, "AttributeType": "N"},
+]
+_INDEX = {
+    "IndexName": PENDING_INDEX,
+    "KeySchema": [{"AttributeName": PENDING_IN, "KeyType": "HASH"}, {"AttributeName": PENDING_SINCE, "KeyType": "RANGE"}],
+    "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": [PENDING_FOR]},
+}
 
 
 @asynccontextmanager
@@ -65,13 +78,21 @@ async def create_table(client: Client, place: DynamoDBAddress) -> None:
             await client.create_table(
                 TableName=place.table,
                 KeySchema=_SCHEMA,
-                AttributeDefinitions=_ATTRIBUTES,
+                AttributeDefinitions=[*_ATTRIBUTES, *_INDEX_ATTRIBUTES],
+                GlobalSecondaryIndexes=[_INDEX],
                 BillingMode="PAY_PER_REQUEST",
             )
         except ServiceError as error:
             if code_of(error) != "ResourceInUseException":  # it is there already
                 raise
         await _ready(client, place)
+        if await index_status(client, place) is None:  # an earlier version made the table
+            attributes = [*_ATTRIBUTES, *_INDEX_ATTRIBUTES]
+            updates = [{"Create": _INDEX}]
+            await client.update_table(
+                TableName=place.table, AttributeDefinitions=attributes, GlobalSecondaryIndexUpdates=updates
+            )
+            await _ready(client, place)
         if await _time_to_live(client, place) is None:
             await client.update_time_to_live(
                 TableName=place.table, TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES}
@@ -128,6 +149,14 @@ async def _is_ready(client: Client, place: DynamoDBAddress) -> bool:
     return (await client.describe_table(TableName=place.table))["Table"]["TableStatus"] in {"ACTIVE", "UPDATING"}
 
 
+async def index_status(client: Client, place: DynamoDBAddress) -> str | None:
+    """Return the status of the index of what is pending, None if there is none."""
+    table = (await client.describe_table(TableName=place.table))["Table"]
+    indexes = {each["IndexName"]: each for each in table.get("GlobalSecondaryIndexes", ())}
+    found = indexes.get(PENDING_INDEX)
+    return None if found is None else str(found.get("IndexStatus", "ACTIVE"))
+
+
 async def _time_to_live(client: Client, place: DynamoDBAddress) -> str | None:
     """Return the attribute by which items expire, None where none do."""
     answer: dict[str, Any] = (await client.describe_time_to_live(TableName=place.table))["TimeToLiveDescription"]
@@ -142,8 +171,10 @@ def insert(table: str, item: Mapping[str, Any]) -> dict[str, Any]:
 
 def replace(table: str, item: Mapping[str, Any], expected: str) -> dict[str, Any]:
     """Make the statement that replaces an item which has this version."""
-    names = [name for name in (BODY, VERSION, EXPIRES) if name in item]
-    change = " ".join(f'SET "{name}"=?' for name in names) + ("" if EXPIRES in item else f' REMOVE "{EXPIRES}"')
+    optional = (EXPIRES, PENDING_IN, PENDING_SINCE, PENDING_FOR)
+    names = [name for name in (BODY, VERSION, *optional) if name in item]
+    change = " ".join(f'SET "{name}"=?' for name in names)
+    change += "".join(f' REMOVE "{name}"' for name in optional if name not in item)
     where = " AND ".join(f'"{name}"=?' for name in (SHARD, KEY, VERSION))
     values = [*(item[name] for name in names), item[SHARD], item[KEY], {"S": expected}]
     return {"Statement": f'UPDATE "{table}" {change} WHERE {where}', "Parameters": values}

@@ -16,10 +16,15 @@ from onceonly.adapters.aws.dynamodb.client import (
     EXPIRES,
     IN_ONE_REQUEST,
     KEY,
+    PENDING_FOR,
+    PENDING_IN,
+    PENDING_INDEX,
+    PENDING_SINCE,
     SHARD,
     VERSION,
     check_table,
     create_table,
+    index_status,
     insert,
     opened,
     outcome,
@@ -29,11 +34,13 @@ from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
 from onceonly.model.errors import CommitFailed
 from onceonly.model.wording import counted
-from onceonly.ports.documents import Change, Document, Version
+from onceonly.ports.documents import Change, Document, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 SHARDS = 32
 """Partition keys over which items are spread. It is part of how they are stored: never change it."""
+PENDING_PARTITIONS = 8
+"""Partition keys over which the index of pending items is spread: a look is so many queries. Never change it."""
 IN_ONE_READ = 100
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSES = 0.05, 1.0, 8
 """Before keys that were held back are requested again, and how often."""
@@ -43,8 +50,9 @@ Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 class DynamoDBDocuments:
     """Documents in one table, below a prefix. Many are read by BatchGetItem, and written by BatchExecuteStatement.
 
-    It needs the rights BatchGetItem, Query, PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate; `check` DescribeTable and
-    DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success when there was none.
+    It needs the rights BatchGetItem, Query (a relay also on the index), PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate;
+    `check` DescribeTable and DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success
+    when there was none.
 
     An item's partition key is one of 32 by the hash of its whole key, and the key itself sorts: writes spread, and a list is a
     query of what it lists instead of a scan of the table; its order is by partition first. A partition takes about 1,000 writes
@@ -85,6 +93,55 @@ class DynamoDBDocuments:
                 found += await self._list(number, begins, start, limit - len(found))
         return tuple(key.removeprefix(self._place.prefix) for key in found)
 
+    async def pending(
+        self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
+    ) -> tuple[PendingDocument, ...]:
+        """Query each partition of the index, and merge what they have by its time; see the port."""
+        name = f"{self._place.prefix}\n{endpoint}"
+        parts = await asyncio.gather(
+            *(self._pending_in(str(number), name, before, after=after, limit=limit) for number in range(PENDING_PARTITIONS))
+        )
+        found = sorted(each for part in parts for each in part)
+        return tuple(PendingDocument(key, since) for since, key in found[:limit])
+
+    async def why_unlisted(self) -> str:
+        """Return why not: the table has no index, as one that an earlier version made, or it is being made."""
+        with translated(f"reading the settings of {self._place.table}", DEFINITE):
+            status = await index_status(self._client, self._place)
+        if status is None:
+            return f"table {self._place.table} has no index {PENDING_INDEX}: run `onceonly schema create module:endpoint`"
+        return "" if status in {"ACTIVE", "UPDATING"} else f"index {PENDING_INDEX} of table {self._place.table} is {status}"
+
+    async def _pending_in(
+        self, number: str, name: str, before: int, *, after: PendingDocument | None, limit: int
+    ) -> list[tuple[int, str]]:
+        """Return the earliest entries of one partition, all of the last instant included, so that equal times have an order."""
+        found: list[tuple[int, str]] = []
+        behind = (after.since, after.key) if after is not None else (0, "")
+        start: dict[str, Any] = {}
+        while True:
+            with translated(f"listing {self._place.table}", DEFINITE):
+                answer = await self._client.query(
+                    TableName=self._place.table,
+                    IndexName=PENDING_INDEX,
+                    KeyConditionExpression="#in = :in AND #since BETWEEN :first AND :last",
+                    FilterExpression="contains(#for, :for)",
+                    ExpressionAttributeNames={"#in": PENDING_IN, "#since": PENDING_SINCE, "#for": PENDING_FOR},
+                    ExpressionAttributeValues={
+                        ":in": {"S": number},
+                        ":first": {"N": str(behind[0])},
+                        ":last": {"N": str(max(behind[0], before - 1))},
+                        ":for": {"S": name},
+                    },
+                    **start,
+                )
+            rows = [(int(item[PENDING_SINCE]["N"]), self._name(item)) for item in answer["Items"]]
+            found += [row for row in rows if row > behind and row[0] < before]
+            is_enough = len(found) > limit and found[-1][0] > found[limit - 1][0]
+            if "LastEvaluatedKey" not in answer or is_enough:
+                return sorted(found)[:limit]
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
     async def check(self) -> tuple[str, ...]:
         """Make sure that the table is there, and has the right keys. Raises SetupError, RetryableError."""
         return await check_table(self._client, self._place)
@@ -120,7 +177,7 @@ class DynamoDBDocuments:
         if len(changes) == 1:
             return [await self._write_one(changes[0])]
         table, what = self._place.table, f"writing to {self._place.table}"
-        items = [self._item(change.key, change.body or b"", change.expires) for change in changes]
+        items = [self._item(change) for change in changes]
         statements = [
             replace(table, item, change.expected) if change.expected else insert(table, item)
             for item, change in zip(items, changes, strict=True)
@@ -139,15 +196,16 @@ class DynamoDBDocuments:
                     return None
                 raise
 
-    def _item(self, key: str, body: bytes, expires: int) -> Item:
-        return {**self._key(key), VERSION: {"S": uuid4().hex}, BODY: _value(body), **_expiry(expires)}
+    def _item(self, change: Change) -> Item:
+        item = {**self._key(change.key), VERSION: {"S": uuid4().hex}, BODY: _value(change.body or b"")}
+        return {**item, **_expiry(change.expires), **_pending(change, self._place.prefix)}
 
     async def _send(self, change: Change) -> Version:
         condition = _condition(change.expected)
         if change.body is None:
             request_id(await self._client.delete_item(TableName=self._place.table, Key=self._key(change.key), **condition))
             return ""
-        item = self._item(change.key, change.body, change.expires)
+        item = self._item(change)
         request_id(await self._client.put_item(TableName=self._place.table, Item=item, **condition))
         version: Version = item[VERSION]["S"]
         return version
@@ -227,6 +285,17 @@ def _value(body: bytes) -> dict[str, Any]:
 
 def _expiry(expires: int) -> dict[str, Any]:
     return {EXPIRES: {"N": str(-(-expires // 1000))}} if expires else {}
+
+
+def _pending(change: Change, prefix: str) -> dict[str, Any]:
+    """Return the attributes of the index. Endpoints have the prefix in front, because several places may share a table."""
+    if not change.pending_for:
+        return {}
+    return {
+        PENDING_IN: {"S": str(_shard(prefix + change.key) % PENDING_PARTITIONS)},
+        PENDING_SINCE: {"N": str(change.pending_since)},
+        PENDING_FOR: {"SS": [f"{prefix}\n{endpoint}" for endpoint in change.pending_for]},
+    }
 
 
 def _shard(key: str) -> int:
