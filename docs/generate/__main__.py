@@ -47,6 +47,7 @@ GROUPS = {
         "onceonly": "what applications use every day",
         "onceonly.errors": "all errors",
         "onceonly.types": "types of arguments and results, for annotations",
+        "onceonly.integrations.aws_lambda": "handlers of functions for AWS Lambda",
         "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
         "onceonly.integrations.faststream": "a middleware for FastStream",
         "onceonly.integrations.flask": "a decorator of views for Flask",
