@@ -48,6 +48,7 @@ GROUPS = {
         "onceonly.errors": "all errors",
         "onceonly.types": "types of arguments and results, for annotations",
         "onceonly.integrations.aws_lambda": "handlers of functions for AWS Lambda",
+        "onceonly.integrations.azure_functions": "decorators for Azure Functions",
         "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
         "onceonly.integrations.faststream": "a middleware for FastStream",
         "onceonly.integrations.flask": "a decorator of views for Flask",

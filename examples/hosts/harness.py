@@ -226,21 +226,21 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
     program = host.control if is_control else host.exactly_once
     wire = host.wire(places.broker, prefix)
     wanted = [f"order-{number}" for number in range(ids)]
-    async with _database(places.postgresql) as engine:
+    async with opened_database(places.postgresql) as engine:
         environment = {
             "HOSTS_STORE": engine.url.render_as_string(hide_password=False),
             "HOSTS_BROKER": places.broker,
             "HOSTS_PREFIX": prefix,
         }
         if not is_control:
-            await _create_tables(host.endpoint, environment)
+            await created_tables(host.endpoint, environment)
         application = Application(program, environment)
         beside = Application(host.beside, environment)
         try:
             await wire.prepare()
             if host.beside and not is_control:
                 await beside.start()
-            *portions, last = _portions(_with_copies(wanted), kills + 1)
+            *portions, last = _portions(with_copies(wanted), kills + 1)
             await _work(application, wire, portions, seed, kills_workers=host.kills_workers)
             await wire.feed(last)
             await _settle(application, wire, set() if is_control else set(wanted))
@@ -251,7 +251,7 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
             await wire.clean()
 
 
-def _with_copies(ids: Sequence[str]) -> list[str]:
+def with_copies(ids: Sequence[str]) -> list[str]:
     """Return the ids, each fifth of them twice: a few at once, others later."""
     sent = list(ids)
     for place, id_ in enumerate(ids[::5]):
@@ -321,7 +321,7 @@ async def _count(  # noqa: PLR0917 - what a run is made of
 
 
 @asynccontextmanager
-async def _database(server: str) -> AsyncIterator[AsyncEngine]:
+async def opened_database(server: str) -> AsyncIterator[AsyncEngine]:
     """Make a database of this run on a PostgreSQL server, with the application's tables; drop it at the end."""
     url = make_url(server).set(drivername="postgresql+asyncpg")
     name = f"onceonly_hosts_{uuid4().hex[:8]}"
@@ -340,7 +340,7 @@ async def _database(server: str) -> AsyncIterator[AsyncEngine]:
         await operator.dispose()
 
 
-async def _create_tables(endpoint: str, environment: Mapping[str, str]) -> None:
+async def created_tables(endpoint: str, environment: Mapping[str, str]) -> None:
     """Create the endpoint's tables, as a deployment does."""
     command = (sys.executable, "-m", "onceonly", "schema", "create", endpoint)
     process = await asyncio.create_subprocess_exec(

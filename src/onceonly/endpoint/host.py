@@ -57,6 +57,7 @@ from onceonly.runtime.hosted.maintenance import MaintenanceStep
 from onceonly.runtime.maintenance.counts import DroppedCounter
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
 from onceonly.runtime.maintenance.presence import ReportedWorker, TypesElsewhere
+from onceonly.runtime.maintenance.tasks import send_old
 from onceonly.runtime.maintenance.unmaintained import MaintenanceWatch
 from onceonly.runtime.observe.loop_monitor import monitored_loop
 from onceonly.runtime.observe.observed_ports import by_relay
@@ -407,6 +408,19 @@ class Host:
             spans = self._instruments_of(settings) or NO_TASK_SPANS
             janitor = MaintenanceLoop(ports, grace=settings.worker.grace, environment=environment, spans=spans)
             return await janitor.run_once(remaining - (environment.timer.seconds() - began))
+
+    async def send_old(self) -> int:
+        """Send what is committed and was not sent, as a relay does, once, with what is open in this event loop.
+
+        Returns how many records are done with. 0 where no relay finds any. Raises SetupError, RetryableError.
+        """
+        running = self._bound_here()
+        if running is None or running.ports is None:
+            raise SetupError(f"endpoint {self.name!r} is not open in this event loop")
+        if (pending := running.ports.pending) is None or running.ports.for_relay() is None:
+            return 0
+        older_than = running.environment.clock.now() - round(running.settings.relay_after * 1000)
+        return await send_old(running.ports, pending, older_than)
 
     def enlist(self, session: object) -> Outgoing:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""

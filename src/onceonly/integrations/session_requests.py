@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from onceonly.endpoint import EnlistedKey
 from onceonly.integrations.problems import RequestProblem
 from onceonly.integrations.request_rules import ReceivedRequest, RequestRules
 from onceonly.integrations.session_transactions import (
@@ -37,12 +38,13 @@ class SessionServer(Generic[_Request, _Response]):
     """Serves requests of one framework.
 
     `complete` gives a response as it is stored, all of its body included. `is_handled` returns whether the application has a
-    handler of its own for a commit that the database refuses.
+    handler of its own for a commit that the database refuses. `entered` gets the key, new or known, before the work.
     """
 
     rules: SessionRules[_Request]
     complete: Callable[[_Response], IdempotencyResponse]
     is_handled: Callable[[CommitRefused], bool] = lambda _error: False
+    entered: Callable[[EnlistedKey], object] = lambda _entry: None
 
     def serve(
         self,
@@ -67,6 +69,8 @@ class SessionServer(Generic[_Request, _Response]):
             with session_of_request(rules.sessions) as session:
                 attempt = SessionRequest(rules.endpoint, session, rules.max_commit)
                 opened = self._opened(attempt, request, received)
+                if attempt.entry is not None:
+                    self.entered(attempt.entry)
                 if isinstance(opened, bytes):
                     return decoded(opened)
                 with attempt.work():

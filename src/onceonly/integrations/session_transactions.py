@@ -83,6 +83,8 @@ class SessionRequest:
         self._session = session
         self._max_commit = max_commit or endpoint.settings.max_commit
         self._entry: EnlistedKey | None = None
+        self.entry: EnlistedKey | None = None
+        """The key, new or known, whose messages can be dispatched after the session's transaction. None without a key."""
         self._begun: object = None
         self._is_misused = False
         self._until = 0.0
@@ -111,6 +113,7 @@ class SessionRequest:
                 wait=asked.wait,
                 max_commit=self._max_commit,
             )
+        self.entry = entry
         if entry.is_known:
             return entry.answer if isinstance(entry.answer, bytes) else b""
         self._entry, self._begun = entry, session.get_transaction()

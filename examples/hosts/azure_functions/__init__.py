@@ -1,0 +1,1 @@
+"""Azure Functions: a Service Bus trigger, and a timer."""

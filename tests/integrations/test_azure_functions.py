@@ -1,0 +1,463 @@
+"""Functions of Azure with the real types: what they give to the host, and what is done once."""
+# ruff: noqa: ARG001 - the host passes arguments by name
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from inspect import iscoroutinefunction, signature
+from pathlib import Path
+from typing import Any
+
+import azure.functions as func
+import pytest
+from azure.functions import meta
+from azure.functions.timer import TimerRequest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import sessionmaker
+
+from examples.hosts.functions_host import Kept, TimerStatus, events_data, service_bus_data, storage_data
+from examples.hosts.functions_worker import datum_of
+from onceonly import Endpoint, HostedMessage, Retry, SetupError, Transaction
+from onceonly.errors import InvalidHandler, TransactionMisused
+from onceonly.integrations.azure_functions import (
+    NotSettled,
+    RequestTransaction,
+    close,
+    handled_by,
+    maintenance,
+    once_per_tick,
+)
+from onceonly.model.errors import WrongEventLoop
+from tests.endpoint.hosted_harness import ONCE, Base, Line, declare_listener, letters, pending, received, rows, sql_shop
+
+HEADERS = {"ce-source": "web", "ce-type": "Order"}
+PAST, FUTURE = "2024-01-01T00:05:00+00:00", "2999-01-01T00:00:00+00:00"
+
+
+@dataclass
+class Shop:
+    """An endpoint, its store and its queue."""
+
+    endpoint: Endpoint
+    store: str
+    queue: str
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    """Make an endpoint that writes a row and publishes for each order; closes it at the end."""
+    store, queue = f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/queue.db"
+    await declare_listener(queue)
+    endpoint = sql_shop(store, queue, retry=Retry(immediate=1, delayed=0, jitter=0))
+    yield Shop(endpoint, store, queue)
+    await close(endpoint)
+
+
+def given(binding: str, data: Any) -> Any:
+    """Make what a trigger gives, with the library's converter, from what the host sends to a worker."""
+    value, metadata = data
+    converter = meta.get_binding_registry().get(binding)  # type: ignore[no-untyped-call]
+    return converter.decode(datum_of(value), trigger_metadata={name: datum_of(each) for name, each in metadata.items()})
+
+
+def order(name: str, deliveries: int = 1, **changes: Any) -> Kept:
+    """Make a message as a service keeps it."""
+    return Kept(name, json.dumps({"id": name}).encode(), changes.get("properties", HEADERS), deliveries, "lock")
+
+
+def bus(*names: str, many: bool = False, deliveries: int = 1) -> Any:
+    """Make messages of Service Bus."""
+    return given("serviceBusTrigger", service_bus_data([order(name, deliveries) for name in names], many=many))
+
+
+def tick(planned: str | None = PAST, *, past_due: bool = False) -> TimerRequest:
+    """Make a tick."""
+    return TimerRequest(past_due=past_due, schedule_status={"Last": PAST, "Next": planned} if planned else None)
+
+
+def has_tables(shop: Shop) -> bool:
+    """Return whether the store was opened."""
+    return Path(shop.store.removeprefix("sqlite:///")).exists()
+
+
+# Messages
+
+
+async def test_a_message_that_comes_twice_takes_effect_once(shop: Shop) -> None:
+    """Also if the process was another one in between."""
+
+    @handled_by(shop.endpoint)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    await orders(message=bus("a"))
+    await orders(message=bus("a", deliveries=2))
+    await close(shop.endpoint)
+    await orders(message=bus("a", deliveries=3))
+    assert await rows(shop.store) == ["a"]
+    assert len(await received(shop.queue)) == 1
+
+
+async def test_nothing_is_opened_before_the_first_invocation(shop: Shop) -> None:
+    """The import of a function app must not connect, and a worker may be started without an invocation."""
+
+    @handled_by(shop.endpoint)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    maintenance(shop.endpoint)
+    assert not has_tables(shop)
+    tasks = asyncio.all_tasks()
+    await asyncio.gather(*(orders(message=bus(name)) for name in "abc"))
+    kept = [each for each in asyncio.all_tasks() - tasks if "kept open" in each.get_name()]
+    assert len(kept) == 1
+    assert await rows(shop.store) == ["a", "b", "c"]
+
+
+async def test_an_invocation_that_is_cancelled_while_it_opens_does_not_stop_the_others(shop: Shop) -> None:
+    """They wait for the same opening."""
+
+    @handled_by(shop.endpoint)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    first = asyncio.create_task(orders(message=bus("a")))
+    second = asyncio.create_task(orders(message=bus("b")))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await rows(shop.store) == ["b"]
+
+
+async def test_opening_is_tried_again_by_the_next_invocation(tmp_path: Path) -> None:
+    """A store that is not there yet costs the invocations meanwhile."""
+    missing = tmp_path / "missing"
+    shop = sql_shop(f"sqlite:///{missing}/store.db", None, retry=ONCE)
+
+    @shop.handler(type="Plain")
+    async def plain(_message: HostedMessage) -> None: ...
+
+    @handled_by(shop)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    with pytest.raises(Exception):  # noqa: B017, PT011 - which one is the store's affair
+        await orders(message=bus("a"))
+    await close(shop)
+
+
+async def test_what_must_come_again_raises(shop: Shop) -> None:
+    """The host abandons the message, and it comes with a higher count."""
+    fails = True
+
+    @shop.endpoint.handler(type="Failing")
+    async def fail(_message: dict[str, Any]) -> None:
+        if fails:
+            raise ValueError("not now")
+
+    @handled_by(shop.endpoint, longest_wait=0.0)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    def failing(deliveries: int) -> Any:
+        properties = {"ce-source": "web", "ce-type": "Failing"}
+        return given("serviceBusTrigger", service_bus_data([order("f", deliveries, properties=properties)]))
+
+    with pytest.raises(NotSettled, match=r"1 of 1 messages must be delivered again: .*not now") as raised:
+        await orders(message=failing(1))
+    assert [outcome.is_settled for outcome in raised.value.outcomes] == [False]
+    await orders(message=failing(2))  # its last attempt: a dead letter, which the host completes
+    assert [letter.reason for letter in await letters(shop.endpoint)] == ["ValueError: not now"]
+
+
+async def test_in_a_batch_only_what_failed_is_handled_again(shop: Shop) -> None:
+    """The host returns the whole batch, and those that were handled are known."""
+    runs, fails = list[str](), True
+
+    @shop.endpoint.handler(type="Counted")
+    async def handle(message: dict[str, Any]) -> None:
+        runs.append(message["id"])
+        if message["id"] == "b" and fails:
+            raise ValueError("not now")
+
+    @handled_by(shop.endpoint, longest_wait=0.0)
+    async def orders(messages: list[func.ServiceBusMessage]) -> None: ...
+
+    def batch(deliveries: int) -> Any:
+        properties = {"ce-source": "web", "ce-type": "Counted"}
+        kept = [order(name, deliveries, properties=properties) for name in "abc"]
+        return given("serviceBusTrigger", service_bus_data(kept, many=True))
+
+    with pytest.raises(NotSettled, match="1 of 3"):
+        await orders(messages=batch(1))
+    runs.clear()
+    fails = False
+    await orders(messages=batch(2))
+    assert runs == ["b"]
+
+
+async def test_a_storage_queue_has_no_headers(shop: Shop) -> None:
+    """The id is that of the message in the queue, the type that of a CloudEvent as the body."""
+
+    @handled_by(shop.endpoint)
+    def orders(message: func.QueueMessage) -> None: ...
+
+    body = {"specversion": "1.0", "id": "e1", "source": "web", "type": "Order", "data": {"id": "a"}}
+    for deliveries in (1, 2):
+        kept = Kept("q1", json.dumps(body).encode(), {}, deliveries, "receipt")
+        await orders(message=given("queueTrigger", storage_data([kept])))
+    assert await rows(shop.store) == ["a"]
+
+
+async def test_events_of_an_event_hub_are_known_by_their_place(shop: Shop) -> None:
+    """Without an id of the sender, and by that id if there is one. The checkpoint may be older."""
+
+    @handled_by(shop.endpoint)
+    async def orders(events: list[func.EventHubEvent]) -> None: ...
+
+    events = [order("a"), order("b"), order("c", properties=HEADERS | {"ce-id": "own"})]
+    await orders(events=given("eventHubTrigger", events_data(events, 7)))
+    await orders(events=given("eventHubTrigger", events_data(events[1:], 8)))
+    await orders(events=given("eventHubTrigger", events_data(events[2:], 90)))
+    assert await rows(shop.store) == ["a", "b", "c"]
+
+
+async def test_events_are_repeated_in_their_invocation(shop: Shop) -> None:
+    """The host goes on after a function has raised, so raising would lose them."""
+    runs = 0
+
+    @shop.endpoint.handler(type="Failing")
+    async def fail(_message: dict[str, Any]) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ValueError("not now")
+
+    @handled_by(shop.endpoint)
+    async def orders(events: list[func.EventHubEvent]) -> None: ...
+
+    failing = order("f", properties={"ce-source": "web", "ce-type": "Failing"})
+    await orders(events=given("eventHubTrigger", events_data([order("a"), failing], 0)))
+    assert runs == 2
+    assert await rows(shop.store) == ["a"]
+
+
+async def test_the_body_of_a_def_runs_in_a_thread_and_may_replace_the_message(shop: Shop) -> None:
+    """As for a message whose type is not in its headers. The endpoint is used in the loop only."""
+    threads: list[int] = []
+
+    @handled_by(shop.endpoint)
+    def orders(message: func.ServiceBusMessage) -> HostedMessage:
+        threads.append(threading.get_ident())
+        return HostedMessage(message.get_body(), HEADERS, id=f"mine {message.message_id}")
+
+    plain = given("serviceBusTrigger", service_bus_data([order("a", properties={})]))
+    await asyncio.gather(*(orders(message=plain) for _ in range(4)))
+    assert threading.get_ident() not in threads
+    assert await rows(shop.store) == ["a"]
+
+
+async def test_other_triggers_and_results_are_refused(shop: Shop) -> None:
+    """A result for an output binding would be sent again with each delivery."""
+
+    @handled_by(shop.endpoint)
+    async def orders(message: Any) -> str:
+        return str(message)
+
+    with pytest.raises(TypeError, match="not TimerRequest"):
+        await orders(message=tick())
+    with pytest.raises(TypeError, match="send messages with context"):
+        await orders(message=bus("a"))
+
+
+async def test_a_second_loop_of_the_process_is_refused(shop: Shop) -> None:
+    """A worker has one. Connections belong to it."""
+
+    @handled_by(shop.endpoint)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    await orders(message=bus("a"))
+    with pytest.raises(WrongEventLoop, match="opened in another event loop"):
+        await asyncio.to_thread(lambda: asyncio.run(orders(message=bus("b"))))  # type: ignore[arg-type]
+
+
+async def test_an_endpoint_without_handlers_takes_no_messages(tmp_path: Path) -> None:
+    """It may have timers and requests."""
+    shop = Endpoint("shop", store=f"sqlite:///{tmp_path}/store.db")
+
+    @handled_by(shop)
+    async def orders(message: func.ServiceBusMessage) -> None: ...
+
+    with pytest.raises(InvalidHandler, match="no handler is registered"):
+        await orders(message=bus("a"))
+    await close(shop)
+
+
+def test_the_host_sees_the_parameters_that_it_has_bindings_for() -> None:
+    """It refuses a function with another parameter, and runs a coroutine function in its loop."""
+    shop, app = Endpoint("shop", store="sqlite:///never.db"), func.FunctionApp()
+
+    @app.service_bus_queue_trigger(arg_name="message", queue_name="orders", connection="SB")
+    @handled_by(shop)
+    def orders(message: func.ServiceBusMessage) -> None: ...
+
+    @app.timer_trigger(arg_name="timer", schedule="0 * * * * *")
+    @once_per_tick(shop)
+    async def nightly(timer: func.TimerRequest, tx: Transaction) -> None: ...
+
+    app.register_functions(maintenance(shop, schedule="0 */5 * * * *"))
+    found = {each.get_function_name(): each for each in app.get_functions()}
+    assert sorted(found) == ["nightly", "onceonly_shop", "orders"]
+    assert all(iscoroutinefunction(each.get_user_function()) for each in found.values())
+    assert list(signature(found["nightly"].get_user_function()).parameters) == ["timer"]
+    assert found["onceonly_shop"].get_trigger().schedule == "0 */5 * * * *"
+    assert not Path("never.db").exists()
+
+
+# Ticks
+
+
+async def test_a_tick_that_runs_twice_is_one_row(shop: Shop) -> None:
+    """In one process, and in the next one after the host's death, past due. The next tick is another one."""
+
+    @once_per_tick(shop.endpoint)
+    async def nightly(timer: func.TimerRequest, tx: Transaction) -> None:
+        tx.sql.add(Line(what="tick"))
+
+    await asyncio.gather(nightly(timer=tick()), nightly(timer=tick()))
+    await close(shop.endpoint)
+    await nightly(timer=tick("2024-01-01T01:05:00+01:00", past_due=True))  # the same instant
+    assert await rows(shop.store) == ["tick"]
+    await nightly(timer=tick("2024-01-01T00:06:00+00:00"))
+    assert await rows(shop.store) == ["tick", "tick"]
+
+
+async def test_a_tick_that_failed_runs_again(shop: Shop) -> None:
+    """The host repeats it, if it has a retry policy."""
+    fails = True
+
+    @once_per_tick(shop.endpoint)
+    async def nightly(timer: func.TimerRequest, tx: Transaction) -> None:
+        tx.sql.add(Line(what="tick"))
+        if fails:
+            raise ValueError("not now")
+
+    with pytest.raises(ValueError, match="not now"):
+        await nightly(timer=tick())
+    fails = False
+    await nightly(timer=tick())
+    assert await rows(shop.store) == ["tick"]
+
+
+async def test_the_messages_of_a_tick_are_sent_before_it_ends(shop: Shop) -> None:
+    """No relay may be running."""
+
+    @once_per_tick(shop.endpoint)
+    async def nightly(timer: func.TimerRequest, tx: Transaction) -> None:
+        tx.publish({"id": "a"}, type="Placed")
+
+    await nightly(timer=tick())
+    await nightly(timer=tick())
+    assert await pending(shop.endpoint) == 0
+    assert len(await received(shop.queue)) == 1
+
+
+async def test_a_tick_in_a_session_of_a_def(shop: Shop) -> None:
+    """Its body runs in a thread; its messages are sent by the loop."""
+    engine = create_engine(shop.store)
+    Base.metadata.create_all(engine)
+
+    @once_per_tick(shop.endpoint, sessionmaker(engine))
+    def nightly(timer: func.TimerRequest, tx: RequestTransaction) -> None:
+        tx.sql.add(Line(what="tick"))
+        tx.publish({"id": "a"}, type="Placed")
+
+    try:
+        for _ in range(2):
+            await nightly(timer=tick())
+        assert await rows(shop.store) == ["tick"]
+        assert await pending(shop.endpoint) == 0
+        assert len(await received(shop.queue)) == 1
+    finally:
+        engine.dispose()
+
+
+async def test_two_timers_and_unplanned_runs_do_not_share_ticks(shop: Shop) -> None:
+    """A run by hand before the planned instant must not take the place of the planned one."""
+
+    async def write(timer: func.TimerRequest, tx: Transaction) -> None:
+        tx.sql.add(Line(what="tick"))
+
+    first, second = (once_per_tick(shop.endpoint, name=name)(write) for name in ("first", "second"))
+    await first(timer=tick())
+    await second(timer=tick())
+    await first(timer=tick(FUTURE))
+    await first(timer=tick(FUTURE))
+    assert await rows(shop.store) == ["tick"] * 4
+
+
+async def test_a_timer_without_a_schedule_is_refused(shop: Shop) -> None:
+    """Nothing distinguishes its ticks."""
+
+    @once_per_tick(shop.endpoint)
+    async def nightly(timer: func.TimerRequest, tx: Transaction) -> None: ...
+
+    with pytest.raises(SetupError, match="use_monitor=True"):
+        await nightly(timer=tick(None))
+    with pytest.raises(TypeError, match="timer triggers"):
+        await nightly(timer=bus("a"))
+
+
+def test_functions_that_cannot_be_done_once_are_refused() -> None:
+    """When the application is imported."""
+    shop = Endpoint("shop", store="sqlite:///never.db")
+
+    async def without(timer: func.TimerRequest) -> None: ...
+
+    def plain(timer: func.TimerRequest, tx: RequestTransaction) -> None: ...
+
+    async def coroutine(timer: func.TimerRequest, tx: Transaction) -> None: ...
+
+    with pytest.raises(SetupError, match="no parameter tx"):
+        once_per_tick(shop)(without)
+    with pytest.raises(SetupError, match="add a sessionmaker"):
+        once_per_tick(shop)(plain)
+    with pytest.raises(SetupError, match="remove sessions="):
+        once_per_tick(shop, sessionmaker())(coroutine)
+    with pytest.raises(SetupError, match="sessions= must be"):
+        once_per_tick(shop, "sessions")(plain)  # type: ignore[arg-type]
+    with pytest.raises(SetupError, match="put the decorator of onceonly below"):
+        handled_by(shop)(func.FunctionApp())  # type: ignore[arg-type]
+    with pytest.raises(TransactionMisused):
+        once_per_tick(shop, wait=-1)
+
+
+async def test_maintenance_sends_what_was_left(tmp_path: Path) -> None:
+    """As after the death of an invocation that had committed, or after a `def` without a dispatch."""
+    store, queue = f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/queue.db"
+    await declare_listener(queue)
+    shop, app, engine = (
+        sql_shop(store, queue, relay_after=0.05),
+        func.FunctionApp(),
+        create_engine(store),
+    )
+    app.register_functions(maintenance(shop))
+    (function,) = [each.get_user_function() for each in app.get_functions()]
+    async with shop.opened():  # creates the tables
+        pass
+    try:
+        with sessionmaker(engine).begin() as session:
+            shop.enlist(session).publish({"id": "a"}, type="Placed")
+        assert await pending(shop) == 1
+        while await pending(shop):
+            await function(timer=tick())
+        assert len(await received(queue)) == 1
+    finally:
+        engine.dispose()
+        await close(shop)
+
+
+def test_the_planned_instants_of_the_test_host_are_in_the_past() -> None:
+    """So its ticks are planned ones."""
+    timer = TimerStatus(wanted=2)
+    assert timer.due
+    assert timer.status["Next"] == "2024-01-01T00:00:00+00:00"
