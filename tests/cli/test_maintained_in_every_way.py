@@ -27,6 +27,8 @@ from onceonly_conformance.clock import ManualClock
 from tests.cli.terminal import Running, Terminal
 from tests.endpoint.hosted_harness import order
 
+pytestmark = pytest.mark.timeout(300)
+PATIENCE_SECONDS = 240.0
 PROGRAM = """
 from dataclasses import dataclass
 from datetime import timedelta
@@ -191,7 +193,7 @@ def hosted(_: Terminal, shops: tuple[Endpoint, ...], is_clean: Callable[[], bool
             headers = order(f"fresh-{number}").headers
             assert (await opened.handle_one(b'{"id":"x"}', headers=headers)).is_settled
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     number = 0
     while not is_clean() or number == 0:
         for shop in shops:
@@ -218,7 +220,7 @@ def command(*arguments: str) -> Callable[[Terminal, tuple[Endpoint, ...], Callab
 
     def run(onceonly: Terminal, _: tuple[Endpoint, ...], is_clean: Callable[[], bool]) -> None:
         with running(onceonly, *arguments, *NAMES):
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while not is_clean():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)

@@ -94,11 +94,12 @@ BROKEN: dict[type, list[str]] = {
     Versioned: ["an_attempt_is_fenced_before_it_has_loaded_anything"],
     Haunted: ["a_fence_may_be_repeated", "a_fence_outlasts_the_fences_of_others"],
     Blindfolded: ["a_fence_gives_the_record_of_what_is_committed"],
-    Careless: ["a_dispatched_record_is_forgotten"],
+    Careless: ["a_dispatched_record_is_forgotten", "an_attempt_with_a_key_has_none_after_its_dispatch"],
     Oblivious: ["an_attempt_has_a_record_once_it_is_committed"],
 }
 ALSO: dict[str, list[str]] = {
     "WithoutRecord": [
+        "an_attempt_with_a_key_has_none_after_its_dispatch",
         "a_known_key_has_the_record_until_it_is_forgotten",
         "a_fence_may_be_repeated",
         "a_fence_gives_the_record_of_what_is_committed",
@@ -134,12 +135,15 @@ ALSO: dict[str, list[str]] = {
         "what_is_buried_cannot_be_committed",
     ],
     "Abandoning": [
+        "a_buried_attempt_does_not_block_its_key",
+        "a_tombstone_outlives_the_deadline",
         "a_cancelled_opening_holds_nobody_back",
         "a_fence_may_be_repeated",
         "what_is_abandoned_cannot_be_committed",
         "who_has_a_key_is_waited_for_no_longer_than_asked",
     ],
     "NeedsData": [
+        "an_attempt_with_a_key_has_none_after_its_dispatch",
         "a_buried_attempt_does_not_block_its_key",
         "a_key_is_committed_once_whichever_entity_its_attempts_take",
         "a_key_is_one_endpoints",
@@ -160,6 +164,7 @@ ALSO: dict[str, list[str]] = {
         "of_many_attempts_with_one_key_one_is_committed",
     ],
     "Deaf": [
+        "an_attempt_with_a_key_has_none_after_its_dispatch",
         "a_commit_makes_everything_final",
         "a_fence_gives_the_record_of_what_is_committed",
         "a_tombstone_outlives_the_deadline",

@@ -211,5 +211,7 @@ async def test_what_is_no_list_of_messages_is_refused(shop: Endpoint, wrong: Any
     def take(_: Order) -> None: ...
 
     async with shop.hosted() as hosted:
-        with pytest.raises(TypeError, match=rf"handle takes a list of HostedMessage\(...\), not {type(wrong).__name__}"):
+        with pytest.raises(
+            TypeError, match=r"handle takes a list of HostedMessage\(...\)(: put .* in a list|, not (NoneType|int))"
+        ):
             await hosted.handle(wrong)

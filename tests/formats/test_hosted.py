@@ -53,7 +53,7 @@ def test_a_host_may_have_neither_headers_nor_an_id() -> None:
         (HostedMessage(b"", 7), "mapping or pairs of name and value, not int"),  # type: ignore[arg-type]
         (HostedMessage(b"", [("x", "y", "z")]), r"not a sequence of \('x', 'y', 'z'\)"),  # type: ignore[list-item]
         (HostedMessage(b"", ["x: y"]), "not a sequence of 'x: y'"),  # type: ignore[list-item]
-        (HostedMessage(b"", id=b"7"), "id must be text, not bytes: decode it"),  # type: ignore[arg-type]
+        (HostedMessage(b"", id=b"7"), "id must be text or None, not bytes: decode it"),  # type: ignore[arg-type]
     ],
 )
 def test_headers_and_ids_of_other_types_are_refused(message: HostedMessage, words: str) -> None:

@@ -19,7 +19,7 @@ def headers_of(message: HostedMessage) -> Headers:
     """
     headers = tuple(_pairs(message.headers))
     if message.id is not None and not isinstance(message.id, str):
-        raise TypeError(f"id must be text, not {type(message.id).__name__}: {_advice(message.id)}")
+        raise TypeError(f"id must be text or None, not {type(message.id).__name__}: {_advice(message.id)}")
     if message.id and "id" not in [attribute_of(name) for name, _ in headers]:
         headers = (*headers, (PREFIX + "id", message.id))
     return headers

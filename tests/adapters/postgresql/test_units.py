@@ -131,13 +131,14 @@ async def test_a_claim_waits_for_who_gives_up(url: str, store: SqlStore) -> None
         assert found.found.new == (message(),)
 
 
-async def test_who_waits_too_long_for_a_unit_gets_conflict(url: str, store: SqlStore) -> None:
+async def test_who_waits_too_long_for_a_unit_gets_conflict(database: Database, url: str, store: SqlStore) -> None:
     """Definite: nothing of it happened."""
     async with opened(url + "?timeout=0.05") as impatient:
         unit = await store.begin([message()])
         with pytest.raises(ConflictError, match="lock timeout"):
             await SqlStore(impatient, "shop").begin([message()])
         unit.abandon()
+        await database.settle()
         assert await look(SqlStore(impatient, "shop"), message()) == {"new": ["m1"]}
 
 

@@ -111,6 +111,7 @@ _OWN_SETTINGS = (
     " SELECT set_config('session_replication_role', 'origin', true)"
     " WHERE current_setting('session_replication_role') <> 'origin'"
 )
+_SCHEMA_LOCK_TIMEOUT = "60s"
 _SET_LOCAL = text("SELECT set_config(:name, :value, true)")
 _RESET = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SELECT pg_advisory_unlock_all()"
 _UNITS = (Purpose.UNIT, Purpose.BATCH)
@@ -610,10 +611,14 @@ class PostgreSQL(Dialect):
         """Take an advisory lock until the end of the transaction: CREATE TABLE IF NOT EXISTS alone does not prevent conflicts.
 
         Just-in-time compilation is off in this transaction. Queries of the catalogue find out what has to be created. To
-        compile one takes up to a second, and to run it a millisecond.
+        compile one takes up to a second, and to run it a millisecond. Several processes that start together wait for each other
+        longer than for other locks.
         """
         connection.execute(text("SET LOCAL jit = off"))
+        usual = connection.scalar(select(func.current_setting("lock_timeout")))
+        connection.execute(_SET_LOCAL, {"name": "lock_timeout", "value": _SCHEMA_LOCK_TIMEOUT})
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+        connection.execute(_SET_LOCAL, {"name": "lock_timeout", "value": usual})
 
     def classify(self, error: DBAPIError) -> DatabaseFailure:
         state = self._driver.sqlstate(error)
