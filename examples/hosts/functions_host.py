@@ -1,6 +1,6 @@
 """A local Azure Functions host: the services that keep the messages, and the host that delivers them to a worker process.
 
-The rules are those of Azure's documentation and of the sources of the .NET host. Seconds are shorter here.
+The rules are those of Azure as its users know them. They were not compared with a host in the cloud. Seconds are shorter here.
 
 Service Bus      Peek-lock. A delivery counts from 1. The host renews locks while it lives, completes a message after its
                  function has returned, and abandons it after an exception. A message whose lock expires, or that is abandoned,

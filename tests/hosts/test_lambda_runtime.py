@@ -1,4 +1,4 @@
-"""The rules of the host that plays AWS Lambda, and the function that thaws after its messages were delivered again."""
+"""The rules of the host that plays AWS Lambda."""
 
 import os
 import signal
