@@ -1,7 +1,7 @@
 """AWS Lambda on this machine, for a queue in SQS: `python -m examples.hosts.lambda_runtime MODULE`, which has `handler`.
 
-This process is the event source mapping. Each sandbox of the function is a process of its own. The rules are those of AWS'
-documentation, "Using Lambda with Amazon SQS" and "Lambda execution environment":
+This process is the event source mapping. Each sandbox of the function is a process of its own. The rules are those of AWS
+as its users know them. They were not compared with AWS:
 
 receive   up to `BATCH` messages at once. A message stays hidden for the visibility time-out of its queue, which counts its
           deliveries. After `maxReceiveCount` of them the queue itself moves it to its dead-letter queue, if it has one.
