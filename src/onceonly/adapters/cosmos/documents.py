@@ -117,7 +117,7 @@ class CosmosDocuments:
         return tuple(entry_of(str(item["pending_at"]), decode_key(str(item["id"]))) for item in found)
 
     async def why_unlisted(self) -> str:
-        """Return why not: where the container indexes nothing by itself, each look would read all documents.
+        """Return why not: where the container indexes nothing automatically, each look would read all documents.
 
         The emulator has no indexes, and is not asked.
         """

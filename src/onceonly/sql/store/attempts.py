@@ -13,12 +13,12 @@ from sqlalchemy import Connection, select
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.errors import ConflictError
-from onceonly.model.identity import Identity, claim_key
+from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.transaction import IdempotencyEntry, key_of, longest_commit, mark_of
 from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
-from onceonly.sql.store.statements import BURIED, StoreScope, insert_tombstone, record_in
+from onceonly.sql.store.statements import BURIED, StoreScope, attempt_row, insert_tombstone, record_in
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.transactions import read_entry
 
@@ -49,12 +49,10 @@ class SqlAttempts:
 
 
 def _read(connection: Connection, scope: StoreScope, identity: Identity, unit: str) -> Record | None:
-    keys, records = scope.tables.keys.c, scope.tables.records.c
+    keys = scope.tables.keys.c
     mark = key_of(identity.source, mark_of(identity.id))
     is_marked = connection.execute(select(keys.attempt).where(keys.key == mark)).one_or_none() is not None  # before the record
-    row = connection.execute(
-        select(records.endpoint, records.effects).where(records.key == claim_key(identity.source, identity))
-    ).one_or_none()
+    row = attempt_row(connection, scope.tables, identity.source, identity)
     if row is not None and row.endpoint != BURIED:
         return replace(record_in(identity, row.effects), unit=unit)
     return Record(identity, unit=unit) if row is not None or is_marked else None

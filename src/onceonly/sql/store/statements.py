@@ -147,10 +147,7 @@ def bury(connection: Connection, scope: StoreScope, identity: Identity, max_comm
     """
     if insert_tombstone(connection, scope, identity, max_commit):
         return None
-    records = scope.tables.records
-    found = connection.execute(
-        select(records.c.endpoint, records.c.effects).where(records.c.key == claim_key(scope.endpoint, identity))
-    ).one_or_none()
+    found = attempt_row(connection, scope.tables, scope.endpoint, identity)
     return None if found is None or found.endpoint == BURIED else record_in(identity, found.effects)
 
 
@@ -180,9 +177,15 @@ def record_in(identity: Identity, effects: object) -> Record:
 
 
 def is_buried(connection: Connection, scope: StoreScope, identity: Identity) -> bool:
-    records = scope.tables.records.c
-    query = select(records.endpoint).where(records.key == claim_key(scope.endpoint, identity))
-    return connection.scalar(query) == BURIED
+    found = attempt_row(connection, scope.tables, scope.endpoint, identity)
+    return found is not None and found.endpoint == BURIED
+
+
+def attempt_row(connection: Connection, tables: Tables, endpoint: str, identity: Identity) -> Any:
+    """Return the row in the place of an attempt's record, or None. Its `endpoint` is BURIED for a tombstone."""
+    records = tables.records.c
+    query = select(records.endpoint, records.effects).where(records.key == claim_key(endpoint, identity))
+    return connection.execute(query).one_or_none()
 
 
 def chunks(keys: Sequence[Key], size: int = KEYS_AT_ONCE) -> Iterator[Sequence[Key]]:
