@@ -66,11 +66,11 @@ for i = 3, #KEYS do
   local known = redis.pcall('HMGET', key, 'version', 'pending')
   local is_foreign = known['err'] and true or false
   if is_foreign and not string.find(known['err'], 'WRONGTYPE', 1, true) then return known end
-  if (not is_foreign and known[1] or '') ~= ARGV[at] then  -- also a key of another type: it has no version
+  if is_foreign or (known[1] or '') ~= ARGV[at] then  -- a key of another type has no version
     answers[i - 2] = 0
   else
     answers[i - 2] = 1
-    local names, listed = ARGV[at + 5], not is_foreign and known[2] or ''
+    local names, listed = ARGV[at + 5], known[2] or ''
     for name in string.gmatch(listed, '[^,]+') do
       if not string.find(',' .. names .. ',', ',' .. name .. ',', 1, true) then
         redis.pcall('ZREM', pending .. name, member)
