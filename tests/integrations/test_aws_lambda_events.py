@@ -268,11 +268,11 @@ def test_a_relay_without_time_leaves_it(tmp_path: Path) -> None:
     assert (answer["sent"], answer["left"], answer["tasks"]) == (3, 0, {})
 
 
-def test_a_relay_does_not_search_documents(caplog: pytest.LogCaptureFixture) -> None:
-    """It tells so, and opens nothing."""
-    shop = Endpoint("shop", store="dynamodb://eu-central-1/onceonly", transport="sqs://eu-central-1", janitor=False)
+def test_a_relay_does_not_search_objects(caplog: pytest.LogCaptureFixture) -> None:
+    """S3 lists no documents with unsent messages. The answer says so, and nothing is opened."""
+    shop = Endpoint("shop", store="s3://bucket/shop", transport="sqs://eu-central-1", janitor=False)
     answer = relay_handler(shop)({}, InvocationContext())
-    assert "holds documents, which are not searched" in answer["not_searched"]
+    assert "does not list documents with unsent messages" in answer["not_searched"]
     assert (answer["sent"], answer["left"], answer["tasks"]) == (0, 0, {})
     assert "relay function searches nothing" in caplog.text
 

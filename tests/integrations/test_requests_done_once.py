@@ -34,8 +34,8 @@ async def application_of(framework: str, folder: Path, **options: Any) -> AsyncI
 
 @pytest.fixture
 async def served(framework: str, tmp_path: Path) -> AsyncIterator[ServedApplication]:
-    """Serve on a file, on the usual terms."""
-    async with application_of(framework, tmp_path) as served:
+    """Serve on a file. No request is refused because the machine is busy."""
+    async with application_of(framework, tmp_path, wait=30.0) as served:
         yield served
 
 
