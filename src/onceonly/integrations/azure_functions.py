@@ -51,7 +51,7 @@ __all__ = [
     "once_per_tick",
 ]
 
-LONGEST_WAIT = 30.0
+LONGEST_WAIT_SECONDS = 30.0
 """Seconds for which an invocation waits, before the host delivers its messages again at once."""
 REPEATS_SECONDS = 240.0
 """Seconds for which an invocation repeats what the host does not: less than the shortest default of `functionTimeout`."""
@@ -81,7 +81,7 @@ def handled_by(
     *,
     source: str = "",
     remaining: float | None = None,
-    longest_wait: float = LONGEST_WAIT,
+    longest_wait: float = LONGEST_WAIT_SECONDS,
 ) -> Callable[[_Function], Callable[..., Awaitable[None]]]:
     """Have the endpoint's handlers handle a trigger's messages: `@handled_by(shop)` below `@app.queue_trigger(...)`.
 

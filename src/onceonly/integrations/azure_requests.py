@@ -25,7 +25,7 @@ Respond = Callable[[RequestTransaction], object]
 Rules = RequestRules[HttpRequest] | SessionRules[HttpRequest]
 
 
-class _Instead(Exception):
+class _RolledBack(Exception):
     """Ends a transaction without committing it: this is the response."""
 
     def __init__(self, response: IdempotencyResponse) -> None:
@@ -79,7 +79,7 @@ class AsyncServer:
             async with AsyncExitStack() as stack:
                 await self._enter(stack, tx, received)
                 return decoded(tx.answer) if tx.is_known else await self._respond(tx, received, respond)
-        except _Instead as instead:
+        except _RolledBack as instead:
             return instead.response
         except (RetryableError, ConflictError) as error:
             raise rules.failure(error, received) from error
@@ -97,7 +97,7 @@ class AsyncServer:
     async def _respond(self, tx: Transaction, received: ReceivedRequest, respond: AsyncRespond) -> IdempotencyResponse:
         response = stored_response(await respond(tx))
         if not self.rules.is_stored(response.status):
-            raise _Instead(response)
+            raise _RolledBack(response)
         answer = encoded(response.status, response.headers, response.body)
         if received.key is not None:
             tx.answer = answer
