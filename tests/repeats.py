@@ -23,6 +23,9 @@ ALWAYS = frozenset({"memory", "postgresql"})
 IN_CI = frozenset({"sqlite", "mariadb", "redis", "dynamodb", "azure-table"})
 """Those in `make test-ci`: the other databases, and a service of each kind with the smallest limits."""
 
+EMULATED = frozenset({"ministack_endpoint", "azurite_storage", "cosmos_account", "mongodb_server", "kafka_url"})
+"""Fixtures of stand-ins for clouds and brokers. `make test-ci` binds suites to them, `make test` to databases and brokers."""
+
 TWINS = {
     "postgresql+psycopg": ("postgresql",),
     "psycopg": ("asyncpg",),
@@ -43,7 +46,7 @@ def mark_repeats(items: Sequence[pytest.Item]) -> None:
             item.add_marker(pytest.mark.repeated if _is_slow(item) else pytest.mark.slow)
         elif isinstance(item, pytest.Function) and item.cls is not None and issubclass(item.cls, OVER_DOCUMENTS):
             _mark(item, item.cls.service)
-        elif _has_twin(item, names):
+        elif _has_twin(item, names) or _is_suite_on_emulator(item):
             item.add_marker(pytest.mark.slow)
 
 
@@ -77,6 +80,11 @@ def _mark(item: pytest.Item, service: str) -> None:
         item.add_marker(pytest.mark.slow)
         if service not in IN_CI:
             item.add_marker(pytest.mark.repeated)
+
+
+def _is_suite_on_emulator(item: pytest.Item) -> bool:
+    is_suite = isinstance(item, pytest.Function) and item.cls is not None and issubclass(item.cls, Suite)
+    return is_suite and not EMULATED.isdisjoint(item.fixturenames)
 
 
 def _has_twin(item: pytest.Item, names: set[str]) -> bool:

@@ -27,7 +27,7 @@ from onceonly_conformance.clock import ManualClock
 from tests.cli.terminal import Running, Terminal
 from tests.endpoint.hosted_harness import order
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 PATIENCE_SECONDS = 240.0
 PROGRAM = """
 from dataclasses import dataclass

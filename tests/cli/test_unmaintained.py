@@ -46,6 +46,7 @@ def test_an_endpoint_that_nobody_maintains_is_named(onceonly: Terminal) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("relay",), ("run", "--processes", "1")], ids=["relay", "run"])
+@pytest.mark.slow
 def test_ready_names_an_endpoint_that_no_process_maintains(onceonly: Terminal, arguments: tuple[str, ...]) -> None:
     """As degraded: its messages are handled and sent all the same. So does the log, once."""
     (onceonly.folder / "few_minutes.py").write_text(PROGRAM)

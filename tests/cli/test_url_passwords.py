@@ -32,6 +32,7 @@ def test_no_command_prints_it(onceonly: Terminal, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("system", URLS)
+@pytest.mark.slow
 def test_the_environment_is_not_printed_either(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     """The same for the URLs that variables set."""
     for raw in RAW:

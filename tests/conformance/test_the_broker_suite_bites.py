@@ -63,6 +63,7 @@ class Brittle(Suite):
 
 
 @pytest.mark.parametrize(("suite", "breaks", "rule"), BITES)
+@pytest.mark.slow
 async def test_a_broken_adapter_is_caught_by_the_rule_that_it_breaks(
     suite: type[Suite], breaks: brokers.Break, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

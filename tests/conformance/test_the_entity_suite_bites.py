@@ -45,6 +45,7 @@ def suite_of(kind: type[entities.EntityStores], place: Path) -> EntityStoreSuite
 
 
 @pytest.mark.parametrize("kind", [*STORES, entities.EntityStores])
+@pytest.mark.slow
 async def test_a_broken_store_fails_exactly_the_rules_that_it_breaks(kind: type[entities.EntityStores], tmp_path: Path) -> None:
     """One that only passes its calls on fails none."""
     await make_tables(tmp_path / "store.db")

@@ -52,6 +52,7 @@ def suite_of(kind: type[registers.WrappedRegisters], place: Path) -> RegisterSui
 
 
 @pytest.mark.parametrize("kind", [*REGISTERS, registers.WrappedRegisters])
+@pytest.mark.slow
 async def test_a_broken_register_fails_exactly_the_rules_that_it_breaks(
     kind: type[registers.WrappedRegisters], tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ async def pass_time(store: str) -> None:
         await connection.execute(text("UPDATE onceonly_starts SET until = 0"))
 
 
+@pytest.mark.slow
 async def test_a_message_that_kills_its_process_is_given_up(tmp_path: Path) -> None:
     """It takes one delivery without a marker, and as many with one as `Retry` allows. The other message is handled."""
     store, queue = f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/queue.db"
@@ -112,6 +113,7 @@ HANDLED = (
 
 
 @pytest.mark.parametrize("point", HANDLED)
+@pytest.mark.slow
 async def test_a_redelivery_finishes_what_a_killed_process_left(tmp_path: Path, point: str) -> None:
     """At every crash point: one row, one id on the wire, no record left, and the host acknowledges."""
     store, queue = f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/queue.db"
@@ -128,6 +130,7 @@ async def test_a_redelivery_finishes_what_a_killed_process_left(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("point", ["before-retry-copy", "after-retry-copy", "before-dead-letter", "after-dead-letter"])
+@pytest.mark.slow
 async def test_a_redelivery_finishes_a_retry_or_a_dead_letter(tmp_path: Path, point: str) -> None:
     """The host still has the message, and one letter is stored at the end."""
     store, queue = f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/queue.db"

@@ -88,6 +88,7 @@ async def results(folder: Path, deduplication: Any, crash_at: str | None = None)
 
 
 @pytest.mark.parametrize("crash_at", [None, *testing.CRASH_POINTS])
+@pytest.mark.slow
 async def test_rows_messages_and_outcomes_are_those_without_deduplication(tmp_path: Path, crash_at: str | None) -> None:
     """With copies one after another, copies together, another body, and a process that dies at any point."""
     expected = await results(tmp_path, Off(), FORGETS.get(crash_at, crash_at))

@@ -131,6 +131,7 @@ async def until_settled(take: Take, hosted: Hosted) -> HostedOutcome:
 
 
 @pytest.mark.parametrize("opened", [on_rabbitmq, on_nats])
+@pytest.mark.slow
 async def test_a_retried_dead_letter_runs_again_in_the_host(
     opened: Callable[[], AbstractAsyncContextManager[HostPlace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

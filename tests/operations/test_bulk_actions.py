@@ -131,6 +131,7 @@ async def run_with_crashes(place: str, count: int, crashes: Sequence[int], rate:
         assert timer.slept >= (count - 100 * (len(crashes) + 1)) / rate - 1
 
 
+@pytest.mark.slow
 async def test_a_bulk_retry_survives_crashes(place: str) -> None:
     """Done and kept are the total, there is one item for each letter, and later letters are not touched."""
     await run_with_crashes(place, 730, (1, 4, 6), rate=500)

@@ -36,6 +36,7 @@ async def to_queue(server: OwnRabbitMQ, names: RabbitMQNames, what: str) -> None
     await asyncio.to_thread(server.control, "eval", (_FIND + _PROCESS).format(names.queue("mute"), what))
 
 
+@pytest.mark.slow
 async def test_a_queue_that_was_silent_delays_no_others_and_is_trusted_when_it_confirms(
     server: OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -118,6 +118,7 @@ async def relay(process: Process) -> AsyncIterator[Turn]:
 
 
 @pytest.mark.parametrize("kind", [hosted, worker, relay])
+@pytest.mark.slow
 async def test_the_endpoint_is_named_before_its_claims_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Callable[[Process], AsyncIterator[Turn]]
 ) -> None:
@@ -143,6 +144,7 @@ async def test_the_endpoint_is_named_before_its_claims_stop(
     assert [event_in(record) for record in caplog.records].count(NAMED) == 1
 
 
+@pytest.mark.slow
 async def test_a_host_alone_keeps_claims_going_for_twice_the_retention(tmp_path: Path) -> None:
     """Every message is settled at its first delivery, and nothing is wrong at any time."""
     process = Process(shop_in(tmp_path, transport=None))

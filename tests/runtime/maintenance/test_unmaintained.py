@@ -81,6 +81,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.slow
 async def test_a_web_process_names_the_endpoint_before_its_claims_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, has_begun: bool
 ) -> None:
