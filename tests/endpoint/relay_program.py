@@ -1,17 +1,21 @@
-"""A process that dies after a commit: it handles one message for an entity, and ends before anything is sent.
+"""Processes that die after their commits, before anything is sent.
 
-Arguments: URL of the store, URL of the transport, the id of the message, and "transaction" to commit a transaction instead.
+Arguments: URL of the store, URL of the transport, and what is committed, each as WHAT=ID. WHAT is "message",
+a message for an entity; "transaction", a transaction with an entity; or "bare", a transaction without one. Neither has a key.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from onceonly import Context, Endpoint
 from onceonly.algorithms import outbox
+from onceonly.endpoint.host import host_of
+from onceonly.runtime.observe.observer import Point, PortCall
 
 EXIT = 77
 RECEIVER = "ledger"
@@ -59,15 +63,56 @@ async def die(*_: Any) -> NoReturn:
     os._exit(EXIT)
 
 
-async def main(store: str, transport: str, ids: Sequence[str]) -> None:
-    """Handle the messages, each for an account of its own."""
-    bank = bank_at(store, transport)
+class DieAfterCommit:
+    """An observer that ends the process at once after a commit."""
+
+    @asynccontextmanager
+    async def around(self, call: PortCall) -> AsyncIterator[None]:
+        """Let the commit happen, and end."""
+        yield
+        if call.point is Point.COMMIT:
+            os._exit(EXIT)
+
+
+async def handle(bank: Endpoint, name: str) -> None:
+    """Handle a message for an account of its own."""
     outbox.dispatch = die
     async with bank.hosted() as hosted:
-        for name in ids:
-            body = b'{"account_id": "%s", "amount": 5}' % name.encode()
-            await hosted.handle_one(body, headers={"ce-id": name, "ce-source": "web", "ce-type": "Deposit"})
+        body = b'{"account_id": "%s", "amount": 5}' % name.encode()
+        await hosted.handle_one(body, headers={"ce-id": name, "ce-source": "web", "ce-type": "Deposit"})
+
+
+async def transact(bank: Endpoint, name: str, *, has_entity: bool) -> None:
+    """Commit a transaction without a key."""
+    async with host_of(bank).opened(observer=DieAfterCommit()), bank.transaction() as tx:
+        if has_entity:
+            (await tx.entity(Account, name)).balance += 5
+        tx.send(Deposited(name, 5), to=RECEIVER)
+
+
+async def main(store: str, transport: str, what: str, name: str) -> None:
+    """Commit what is asked for."""
+    bank = bank_at(store, transport)
+    await (handle(bank, name) if what == "message" else transact(bank, name, has_entity=what == "transaction"))
+
+
+async def open_once(store: str, transport: str) -> None:
+    """Import what an endpoint on these places needs. Forks have it."""
+    async with host_of(bank_at(store, transport)).opened():
+        pass
+
+
+def die_for_each(store: str, transport: str, *committed: str) -> None:
+    """Commit each of these in a fork. Raises SystemExit unless all died as they should."""
+    asyncio.run(open_once(store, transport))
+    for each in committed:
+        if not (fork := os.fork()):
+            asyncio.run(main(store, transport, *each.split("=")))
+            os._exit(1)
+        if (code := os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])) != EXIT:
+            sys.exit(f"{each} ended with code {code}")
+    sys.exit(EXIT)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    die_for_each(*sys.argv[1:])

@@ -11,6 +11,8 @@ from uuid import uuid4
 
 import pytest
 
+from onceonly.adapters.aws.dynamodb.client import PENDING_INDEX
+from onceonly.adapters.redis.documents import RedisDocuments
 from onceonly.assembly import open_store, open_transport
 from onceonly.assembly.documents import create, open_documents
 from onceonly.cli.relay import _relay
@@ -18,9 +20,13 @@ from onceonly.ports.documents import Change, Documents
 from onceonly.ports.transport import Topology, Transport
 from onceonly.runtime.environment import LIVE
 from tests.endpoint.relay_program import EXIT, RECEIVER, bank_at
+from tests.servers.api_calls import ApiCall, api_calls
+from tests.servers.available import MEASURED
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0
+COMMITTED = ("message=a", "transaction=b", "bare=c")
+"""What dead processes have committed, with its id."""
 OTHERS = 40
 """Documents that the relay must not read."""
 
@@ -32,11 +38,35 @@ class Place(NamedTuple):
     transport: str
 
 
-@pytest.fixture(params=["redis", "dynamodb"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Create a place of each service that lists what is pending."""
+class Asked(NamedTuple):
+    """What was asked of a service, by the adapter and below it, until everything was sent, and how long that took."""
+
+    calls: list[tuple[str, Sequence[str]]]
+    requests: list[ApiCall]
+    seconds: float
+
+    @property
+    def keys(self) -> set[str]:
+        """The documents that the adapter was asked for."""
+        return {key for _, keys in self.calls for key in keys}
+
+    def named(self, name: str) -> list[ApiCall]:
+        """Return the requests of this name."""
+        return [request for request in self.requests if request.name == name]
+
+
+@pytest.fixture(params=["redis", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dynamodb", "mongodb", "cosmos"))])
+def system(request: pytest.FixtureRequest) -> str:
+    """Return the name of a service that lists what is pending."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def place(request: pytest.FixtureRequest, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Create a place of the service."""
     name = f"t{uuid4().hex[:12]}"
-    match request.param:
+    match system:
         case "redis":
             store = request.getfixturevalue("redis_url")
         case "dynamodb":
@@ -51,25 +81,100 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     return Place(store, f"sqlite:///{tmp_path}/queue.db")
 
 
-async def test_the_relay_alone_sends_what_a_dead_process_committed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 5 s, without a redelivery. Its calls name no other document than those that are pending, and its leases."""
+async def test_the_relay_alone_sends_what_dead_processes_committed(
+    place: Place, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within 5 s, without a redelivery: a handler's messages, and those of transactions without a key, with an entity or none.
+
+    Its calls name no other document than those that are pending, and its leases. Nor do the requests below the adapter.
+    """
+    asked = await finish_alone(place, system, monkeypatch)
+    MEASURED.append(f"relay alone on {system}: sent after {asked.seconds:.1f} s, {len(asked.requests)} requests")
+    assert asked.seconds < SECONDS
+    assert {call for call, _ in asked.calls} == {"pending", "load", "save"}
+    attempts = {key for key in asked.keys if key.startswith("attempt/bank/")}
+    assert len(attempts) == 1
+    assert asked.keys - attempts <= {"entity/Account/a", "entity/Account/b", "relay/bank", "janitor/bank"}
+    CHECKS[system](asked)
+
+
+def check_redis(asked: Asked) -> None:
+    """Scripts name their keys. The list is the endpoint's sorted set, and nothing walks over keys."""
+    assert {request.name for request in asked.requests} <= {"EVALSHA", "EVAL", "SCRIPT LOAD", "ZRANGEBYSCORE"}
+    assert {request.arguments["arguments"][0].rpartition(b":")[2] for request in asked.named("ZRANGEBYSCORE")} == {b"bank"}
+
+
+def check_dynamodb(asked: Asked) -> None:
+    """Each query is of the index. There is no scan, and no query of the table."""
+    assert {request.name for request in asked.requests} <= {"Query", "BatchGetItem", "PutItem", "BatchExecuteStatement"}
+    statements = [each for request in asked.named("BatchExecuteStatement") for each in request.arguments["Statements"]]
+    assert not any(each["Statement"].startswith("SELECT") for each in statements)
+    assert {request.arguments.get("IndexName") for request in asked.named("Query")} == {PENDING_INDEX}
+
+
+def check_mongodb(asked: Asked) -> None:
+    """Each search is for keys, or for both fields of the index."""
+    assert {request.name for request in asked.requests} == {"find", "insert", "update"}
+    filters = {tuple(request.arguments["filter"]) for request in asked.named("find")}
+    assert filters == {("_id",), ("pending_for", "pending_at")}
+
+
+def check_cosmos(asked: Asked) -> None:
+    """Each query has a filter on the indexed properties, and nothing reads all documents or all keys.
+
+    The emulator counts one unit for each request, so what a query costs is not shown.
+    """
+    assert {request.name for request in asked.requests} == {"query", "GET", "POST", "PUT"}
+    queries = {str(request.arguments["query"]).partition(" WHERE ")[2] for request in asked.named("query")}
+    filtered = "c.pending_at > @after AND c.pending_at < @before AND ARRAY_CONTAINS(c.pending_for, @endpoint)"
+    assert queries == {f"{filtered} ORDER BY c.pending_at"}
+    assert all(request.charge > 0 for request in asked.requests)
+
+
+CHECKS: dict[str, Callable[[Asked], None]] = {
+    "redis": check_redis,
+    "dynamodb": check_dynamodb,
+    "mongodb": check_mongodb,
+    "cosmos": check_cosmos,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["redis"])
+async def test_a_relay_that_searches_the_store_is_seen(place: Place, system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the checks above can fail: a list that is made of all documents shows, by the adapter's calls and below it."""
+    lists = RedisDocuments.pending
+
+    async def search(self: RedisDocuments, *arguments: Any, **options: Any) -> Any:
+        await self.load(await self.keys(""))
+        return await lists(self, *arguments, **options)
+
+    monkeypatch.setattr(RedisDocuments, "pending", search)
+    asked = await finish_alone(place, system, monkeypatch)
+    assert "keys" in {call for call, _ in asked.calls}
+    assert "entity/Account/other0" in asked.keys
+    with pytest.raises(AssertionError):
+        check_redis(asked)
+
+
+async def finish_alone(place: Place, system: str, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Have processes die after their commits, and a relay send what they left."""
     async with open_documents(place.store, clock=LIVE.clock) as documents:
         await documents.save([Change(key=f"entity/Account/other{number}", body=b"{}") for number in range(OTHERS)])
-        calls = log_calls(documents, monkeypatch)
-        async with receiving(place) as ledger:
-            await die_after_commit(place, "d1", "d2")
-            began = LIVE.timer.seconds()
-            stop = asyncio.Event()
-            relaying = asyncio.create_task(_relay(bank_at(*place).settings, stop, None))
-            await until_waiting(ledger, 2)
-            seconds = LIVE.timer.seconds() - began
-            await until_gone(place)
-            stop.set()
-            await relaying
-    assert seconds < SECONDS
-    assert {call for call, _ in calls} == {"pending", "load", "save"}
-    pending = {"entity/Account/d1", "entity/Account/d2", "relay/bank", "janitor/bank"}
-    assert {key for _, keys in calls for key in keys} <= pending
+    async with receiving(place) as ledger:
+        await die_after_commit(place, *COMMITTED)
+        with api_calls(system) as requests:
+            async with open_documents(place.store, clock=LIVE.clock) as documents:
+                del requests[:]  # what the place was asked before it was used
+                calls = log_calls(documents, monkeypatch)
+                began, stop = LIVE.timer.seconds(), asyncio.Event()
+                relaying = asyncio.create_task(_relay(bank_at(*place).settings, stop, None))
+                await until_waiting(ledger, len(COMMITTED))
+                seconds = LIVE.timer.seconds() - began
+                await until_gone(place)
+                stop.set()
+                await relaying
+    return Asked(calls, requests, seconds)
 
 
 def log_calls(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Sequence[str]]]:
@@ -92,12 +197,11 @@ def log_calls(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> list[tup
     return calls
 
 
-async def die_after_commit(place: Place, *ids: str) -> None:
-    """Handle each message in a process that ends after the commit; nothing is sent."""
-    for name in ids:
-        command = (sys.executable, "-m", "tests.endpoint.relay_program", *place, name)
-        done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == EXIT, done.stderr
+async def die_after_commit(place: Place, *committed: str) -> None:
+    """Commit in processes that end after their commits; nothing is sent."""
+    command = (sys.executable, "-m", "tests.endpoint.relay_program", *place, *committed)
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT, done.stderr
 
 
 @asynccontextmanager
