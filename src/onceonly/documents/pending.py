@@ -68,6 +68,14 @@ class ListedRecord(NamedTuple):
         return self.since, self.name
 
 
+class _Unleased(NamedTuple):
+    """Records that can be leased, the leases as they were read, and whether no more are behind these."""
+
+    found: Sequence[ListedRecord]
+    leases: Document | None
+    is_end: bool
+
+
 class DocumentPending:
     """Finds the unsent records of one endpoint. Implements PendingRecords, on documents that list what is pending.
 
@@ -96,28 +104,37 @@ class DocumentPending:
         return tuple(self._bare(each.record) for each in found[:limit])
 
     async def take(self, older_than: int, limit: int, *, lease: int, after: Identity | None = None) -> tuple[Record, ...]:
-        """Return records and lease them; see the port."""
+        """Return records and lease them; see the port. It goes on behind those that other calls lease at the same time."""
         last = self._last.get(after) if after is not None else None
+        given: list[ListedRecord] = []
+        is_end = False
+        while len(given) < limit and not is_end:
+            some = await self._unleased(older_than, limit - len(given), last)
+            if not some.found:
+                break
+            given += await self._lease(some.found, lease, some.leases) if lease else some.found
+            last, is_end = some.found[-1], some.is_end
+        if given and last is not None:
+            self._last = {given[-1].record.identity: last}
+        return tuple(each.record for each in given)
+
+    async def _unleased(self, older_than: int, limit: int, last: ListedRecord | None) -> "_Unleased":
+        """Return records behind `last` that no other call has leased."""
         behind = last.behind if last is not None else None
         leases: Document | None = None
         leased: frozenset[str] | None = None
-        taken: list[ListedRecord] = []
-        asked = min(PAGE, max(1, limit))
-        while len(taken) < limit:
+        found: list[ListedRecord] = []
+        asked, is_end = min(PAGE, max(1, limit)), False
+        while len(found) < limit and not is_end:
             page = await self._lists.pending(self._store.endpoint, older_than, after=behind, limit=asked)
-            found = await self._records(page, behind, older_than)
-            if found and leased is None:
+            records = await self._records(page, behind, older_than)
+            if records and leased is None:
                 leases = (await self._store.documents.load([self._key])).get(self._key)
                 leased = self._leased(leases)
-            taken += [each for each in found if _digits(each) not in (leased or ()) and not _was_given(each, last)]
-            if len(page) < asked:
-                break
-            behind = page[-1]
-        taken = taken[:limit]
-        given = await self._lease(taken, lease, leases) if taken and lease else taken
-        if taken:
-            self._last = {taken[-1].record.identity: taken[-1]}
-        return tuple(each.record for each in given)
+            found += [each for each in records if _digits(each) not in (leased or ()) and not _was_given(each, last)]
+            is_end = len(page) < asked
+            behind = page[-1] if page else behind
+        return _Unleased(found[:limit], leases, is_end and len(found) <= limit)
 
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         """Return the records of these; see the port. Those that are not where they are likely are looked for in the list."""
