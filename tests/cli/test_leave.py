@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from onceonly import Endpoint, Off
-from onceonly.cli.remainders import _unknown
+from onceonly.assembly import open_transport
+from onceonly.assembly.documents import open_documents
+from onceonly.cli.relay_once import relay_endpoint_once
+from onceonly.cli.remainders import _on_documents, read_departure
+from onceonly.ports.transport import Topology
+from onceonly.runtime.environment import LIVE
 from tests.cli.terminal import Done, Terminal
+from tests.endpoint.left_documents import commit
 
 SEND = ("send", "orders.jsonl", "--to", "shop:shop", "--type", "PlaceOrder", "--id-from", "order_id")
 
@@ -102,14 +108,34 @@ def test_records_keys_attempts_and_actions_are_found(onceonly: Terminal) -> None
     assert "shop: the library is still needed" in shown.err
 
 
-def test_what_a_document_store_holds_is_unknown(onceonly: Terminal) -> None:
-    """It is not searched, so the library is not said to be unneeded; with what is known all the same."""
-    del onceonly
-    shop = Endpoint("shop", store="redis://localhost/0", transport="memory://a", deduplication=Off())
-    found = list(_unknown(shop.settings))
+def test_what_a_document_store_without_a_list_holds_is_unknown() -> None:
+    """It is not searched, so the library is not said to be unneeded."""
+    shop = Endpoint("shop", store="s3://bucket", transport="memory://a", deduplication=Off())
+    found = list(_on_documents(shop.settings, None))
     assert [(each.what, each.count, each.matters) for each in found] == [
         ("pending records", None, True),
         ("claims and keys", None, True),
         ("entities", None, True),
     ]
     assert "none when the queue stays empty" in found[0].to_do
+
+
+async def test_pending_documents_are_counted_by_their_list(redis_url: str, tmp_path: Path) -> None:
+    """Until a relay has sent their messages. The rest is unknown, so the library is still needed."""
+    transport = f"sqlite:///{tmp_path}/queue.db"
+    desk = Endpoint("desk", store=redis_url, transport=transport, relay_after=0.05)
+    async with open_transport(transport, "desk") as queue, open_documents(redis_url, clock=LIVE.clock) as documents:
+        await queue.declare([Topology(endpoint="ledger", commands=("Noted",))])
+        await commit(documents, "a", "b")
+        assert await pending_of(desk) == (2, True)
+        assert "onceonly relay module:endpoint" in next(_on_documents(desk.settings, 2)).to_do
+        assert (await relay_endpoint_once(desk.settings)).sent == 2
+        assert await pending_of(desk) == (0, False)
+
+
+async def pending_of(endpoint: Endpoint) -> tuple[int | None, bool]:
+    """Return how many records are shown, and whether they matter."""
+    departure = await read_departure(endpoint.settings)
+    assert not departure.clear
+    (found,) = (each for each in departure.remainders if each.what == "pending records")
+    return found.count, found.matters

@@ -5,22 +5,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from onceonly import Endpoint
 from onceonly.assembly import open_relay, open_transport
 from onceonly.assembly.documents import open_documents
 from onceonly.cli.relay_once import relay_endpoint_once
-from onceonly.documents.store import DocumentStore
-from onceonly.model.message import Message, Send
-from onceonly.model.record import Record
-from onceonly.ports.documents import Change, Documents
+from onceonly.ports.documents import Change
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observed_ports import by_relay
 from onceonly.runtime.observe.observer import Point, PortCall
 from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
+from tests.endpoint.left_documents import commit
 from tests.servers.available import MEASURED
 
 RECORDS = 300
@@ -40,21 +36,6 @@ class CountSent:
         yield
         if call.point is Point.DISPATCH:
             self.sent += len(call.items)
-
-
-def message(name: str) -> Message:
-    """Return what is handled."""
-    return Message(id=name, source="web", type="Note", body=b"{}")
-
-
-async def commit(documents: Documents, *names: str, to: str = "ledger", body: bytes = b"{}") -> None:
-    """Commit a record for each name, each in a document of its own, as a process that dies before it sends."""
-    store = DocumentStore(documents, "desk", clock=LIVE.clock, history=None)
-    for name in names:
-        about = replace(message(name), unit=f"Note/{name}")
-        unit = await store.begin([about])
-        send = Send(message=Message(id=f"sent-{name}", source="desk", type="Noted", body=body), to=to)
-        await unit.commit([Record(about.identity, unit=unit.key, effects=(send,))])
 
 
 async def relay_until_empty(store: str, transport: str) -> list[int]:

@@ -176,15 +176,15 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 
 @asynccontextmanager
 async def open_relay(
-    settings: Settings, *, environment: Environment = LIVE, observer: Observer | None = None
+    settings: Settings, *, connects: bool = True, environment: Environment = LIVE, observer: Observer | None = None
 ) -> AsyncIterator[Ports]:
-    """Open what a relay needs in a process that does not run the endpoint, and connect to the broker.
+    """Open what a relay needs in a process that does not run the endpoint, and connect to the broker if it `connects`.
 
     Raises as `open_finishing`, and SetupError where no record could be found: one that is kept nowhere, in another process's
     memory, or in documents that do not list what is pending.
     """
     require_records(settings)
-    async with open_finishing(settings, connects=True, environment=environment, observer=observer) as ports:
+    async with open_finishing(settings, connects=connects, environment=environment, observer=observer) as ports:
         if ports.pending is None:
             raise SetupError(
                 f"endpoint {settings.name!r} cannot use a relay: its store {settings.places.store} has no list of documents "

@@ -21,7 +21,7 @@ def leave(
     """Show what must be gone before the library can be removed from endpoints, and when it is.
 
     Changes nothing, and needs no running worker. Exits with code 0 if nothing is left that matters, with 1 if something is, or
-    if the store cannot be searched.
+    if the store holds documents, whose claims and entities are not counted.
 
     Claims, keys, tokens and entities are counted for all endpoints of the tables, because they do not show whose they are.
     """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceonly.cli.commands import HealthOption, LogFormat, LogLevel, LogLevelOption, StoreOption, TransportOption
+from onceonly.cli.output import SETUP, refuse
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +32,9 @@ def relay(  # noqa: PLR0913 - one parameter for each option
     once: Annotated[
         bool, typer.Option("--once", help="Send what waits, do the maintenance that is due, and exit: for a schedule.")
     ] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0, help="With --once, seconds after which nothing more is sent [default: none].")
+    ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Log as text, or as one JSON object for each line.")] = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     health: HealthOption = None,
@@ -48,7 +52,7 @@ def relay(  # noqa: PLR0913 - one parameter for each option
 
     With --once, it sends what was committed before it started, and waits for records younger than `relay_after` until they are
     sent or old enough. Then it exits with code 0, or with code 1 if something is left or a server does not answer. It prints
-    what is left.
+    what is left and why. If only the broker is unreachable, it counts what waits in the store.
     """
     from onceonly.assembly import require_records
     from onceonly.cli.health import address_of
@@ -56,6 +60,8 @@ def relay(  # noqa: PLR0913 - one parameter for each option
     from onceonly.runtime.observe.logs import log_to_stderr
     from onceonly.runtime.processes.child import run_here
 
+    if time_limit is not None and not once:
+        refuse("--time-limit needs --once", SETUP)
     log_to_stderr(json_lines=log_format is LogFormat.JSON, level=log_level)
     instead = UrlOverrides(store, transport)
     found = [instead.settings(endpoint) for endpoint in load_all(endpoints)]
@@ -66,7 +72,7 @@ def relay(  # noqa: PLR0913 - one parameter for each option
 
         from onceonly.cli.relay_once import relay_once
 
-        raise typer.Exit(asyncio.run(relay_once(found)))
+        raise typer.Exit(asyncio.run(relay_once(found, seconds=float("inf") if time_limit is None else time_limit)))
     address = address_of(health, ())
     run_here(lambda stop: _relay_all(found, stop, address))
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from onceonly.assembly import open_dead_letters, open_transport
+from onceonly.assembly import open_dead_letters, open_store, open_transport
 from onceonly.assembly.stores import read_only, read_remains
 from onceonly.cli.endpoint_status import count_left_behind
 from onceonly.cli.targets import connection_errors
@@ -17,7 +17,12 @@ from onceonly.ports.measurements import StoredRemains
 
 MOST = 100_000
 """Rows of a table are counted up to here."""
+MOST_LISTED = 1000
+"""Records in documents are counted up to here. Each costs a read."""
+SENDS = "run the endpoint or `onceonly relay module:endpoint`, which send their messages"
 SHARED = "of all endpoints of these tables"
+_ALWAYS = 1 << 52
+"""An instant later than any commit."""
 
 
 class Remainder(Struct, frozen=True, kw_only=True):
@@ -72,7 +77,7 @@ async def _queue(settings: Settings) -> list[Remainder]:
 
 async def _stored(settings: Settings) -> list[Remainder]:
     if not settings.store_plan.has_tables:
-        return [*_unknown(settings), *await _elsewhere(settings)]
+        return [*_on_documents(settings, await _count_pending(settings)), *await _elsewhere(settings)]
     async with connection_errors("store", settings.store):
         remains = await read_remains(settings.store, settings.name, MOST)
     if remains is None:
@@ -82,7 +87,7 @@ async def _stored(settings: Settings) -> list[Remainder]:
 
 def _rows(settings: Settings, remains: StoredRemains) -> Iterator[Remainder]:
     mode = settings.plan.claims
-    sends = "run the endpoint or `onceonly relay module:endpoint`, which send their messages"
+    sends = SENDS
     if not mode.decides:
         sends = "not sent with this setting. Run the endpoint or a relay with History() until they are, or delete them"
     yield _counted("pending records", remains.records, sends)
@@ -97,20 +102,31 @@ def _rows(settings: Settings, remains: StoredRemains) -> Iterator[Remainder]:
     yield _counted("open attempts", remains.reservations, "run the endpoint: the janitor ends them")
 
 
-def _unknown(settings: Settings) -> Iterator[Remainder]:
-    """Yield what cannot be counted in a store that is not searched."""
+async def _count_pending(settings: Settings) -> int | None:
+    """Count the records in documents that list what is pending. None if these do not."""
+    if not settings.places.store.is_shared or not settings.plan.records or not settings.store_plan.is_searchable:
+        return None
+    async with connection_errors("store", settings.store), open_store(settings) as opened:
+        return None if opened.pending is None else len(await opened.pending.undispatched(_ALWAYS, MOST_LISTED))
+
+
+def _on_documents(settings: Settings, pending: int | None) -> Iterator[Remainder]:
+    """Yield what is left in documents: the pending ones if they are listed, and what cannot be counted."""
     place = settings.places.store
     if not place.is_shared:
         yield Remainder(
             what="store", count=None, matters=False, to_do=f"{place} exists only in the memory of the process that runs it"
         )
         return
-    yield Remainder(
-        what="pending records",
-        count=None,
-        matters=True,
-        to_do="documents are not searched. Each has a message in the queue: there are none when the queue stays empty",
-    )
+    if pending is not None:
+        yield _counted("pending records", pending, SENDS, more=pending >= MOST_LISTED)
+    else:
+        yield Remainder(
+            what="pending records",
+            count=None,
+            matters=True,
+            to_do="not listed. Each has a message in the queue: there are none when the queue stays empty",
+        )
     kept = "" if settings.retention is None else f", {in_words(settings.retention)} after the last message"
     yield Remainder(
         what="claims and keys",

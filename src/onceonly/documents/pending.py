@@ -91,12 +91,12 @@ class DocumentPending:
         self._last: dict[Identity, ListedRecord] = {}
 
     async def undispatched(self, older_than: int, limit: int) -> tuple[Record, ...]:
-        """List records by their age; see the port. It reads on while a document could have an earlier one."""
+        """List records by their age; see the port. It reads on while a document could have an earlier one. Writes nothing."""
         found: list[ListedRecord] = []
         behind, asked = None, min(PAGE, max(1, limit))
         while True:
             page = await self._lists.pending(self._store.endpoint, older_than, after=behind, limit=asked)
-            found += await self._records(page, behind, older_than)
+            found += await self._records(page, behind, older_than, repairs=False)
             if len(page) < asked or sum(each.since <= page[-1].since for each in found) >= limit:
                 break
             behind = page[-1]
@@ -153,15 +153,18 @@ class DocumentPending:
         return tuple(found[identity] for identity in identities if identity in found)
 
     async def _records(
-        self, page: Sequence[PendingDocument], behind: PendingDocument | None, older_than: int
+        self, page: Sequence[PendingDocument], behind: PendingDocument | None, older_than: int, *, repairs: bool = True
     ) -> list[ListedRecord]:
-        """Load these documents, and return the unsent records of this endpoint that were committed before `older_than`."""
+        """Load these documents, and return the unsent records of this endpoint that were committed before `older_than`.
+
+        If it `repairs` the list, entries that an earlier version has left in it are taken out.
+        """
         loaded = await self._store.documents.load([entry.key for entry in page]) if page else {}
         found: list[ListedRecord] = []
         for entry in page:
             if (document := loaded.get(entry.key)) is not None:
                 some = self._read(entry, behind, document)
-                if some == [] and 0 < entry.since < self._store.clock.now() - STALE_MS:
+                if repairs and some == [] and 0 < entry.since < self._store.clock.now() - STALE_MS:
                     await self._unlist(entry.key, document)
                 found += sorted((each for each in some or () if each.since < older_than), key=lambda each: each.place)
             behind = entry

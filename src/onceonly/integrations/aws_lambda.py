@@ -174,8 +174,8 @@ def relay_handler(endpoint: Endpoint, *, margin: float = MARGIN_SECONDS) -> Rela
     time. In the rest it does the maintenance that is due, unless the endpoint has `janitor=False`. Its answer reports what is
     left. Store and transport are opened and closed in each invocation. Handlers, providers and lifespan are not used.
 
-    A store that holds documents is not searched, and `not_searched` of the answer is the reason. There, a message that is
-    delivered again sends what its first delivery has left.
+    A store that has no list of unsent documents, such as S3, is not searched, and `not_searched` of the answer is the reason.
+    There, a message that is delivered again sends what its first delivery has left.
 
     An invocation raises RetryableError if store or transport does not answer, and SetupError for settings that are wrong.
     """
