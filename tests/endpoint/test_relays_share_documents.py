@@ -1,14 +1,17 @@
 """Several relays on documents share what waits: each record is sent by one of them, and each relay has its part."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from onceonly import Endpoint
 from onceonly.assembly import open_relay, open_transport
 from onceonly.assembly.documents import open_documents
 from onceonly.cli.relay_once import relay_endpoint_once
+from onceonly.documents.pending import DocumentPending, ListedRecord
 from onceonly.ports.documents import Change
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import LIVE
@@ -70,6 +73,23 @@ async def test_two_relays_share_what_waits(redis_url: str, tmp_path: Path) -> No
         MEASURED.append(f"two relays on Redis, {RECORDS} records: {parts} sent")
         assert (await ledger.depth("ledger")).waiting == RECORDS == sum(parts)
         assert min(parts) > 0
+
+
+@pytest.mark.slow
+async def test_without_leases_records_are_sent_twice(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the count above can fail."""
+
+    async def given(_: DocumentPending, wanted: Sequence[ListedRecord], *__: object) -> Sequence[ListedRecord]:
+        return wanted
+
+    monkeypatch.setattr(DocumentPending, "_lease", given)
+    transport = f"sqlite:///{tmp_path}/queue.db"
+    async with open_documents(redis_url, clock=LIVE.clock) as documents, open_transport(transport, "ledger") as ledger:
+        await ledger.declare([LEDGER])
+        await commit(documents, *(f"n{number}" for number in range(RECORDS)))
+        parts = await relay_until_empty(redis_url, transport)
+        MEASURED.append(f"two relays on Redis without leases, {RECORDS} records: {parts} sent")
+        assert (await ledger.depth("ledger")).waiting == sum(parts) > RECORDS
 
 
 async def test_what_cannot_be_sent_or_read_does_not_stop_the_others(redis_url: str, tmp_path: Path) -> None:
