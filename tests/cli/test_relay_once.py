@@ -1,6 +1,8 @@
 """`onceonly relay --once` says what is left and why, whatever fails, on a SQL store and on documents."""
 
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +13,7 @@ from onceonly.assembly import open_store, open_transport
 from onceonly.assembly.documents import open_documents
 from onceonly.cli.output import NEGATIVE
 from onceonly.cli.relay_once import relay_once
+from onceonly.ports.documents import Change
 from onceonly.ports.transport import Topology
 from onceonly.runtime.environment import LIVE
 from tests.cli.terminal import Terminal
@@ -41,6 +44,19 @@ class Desk:
             return
         async with open_documents(self.store, clock=LIVE.clock) as documents:
             await left_documents.commit(documents, *names, to=to)
+
+    async def spoil(self) -> None:
+        """Make one record unreadable."""
+        if self.system == "sqlite":
+            with closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as database, database:
+                first = "SELECT min(key) FROM onceonly_records"
+                database.execute(f"UPDATE onceonly_records SET effects = 'none' WHERE key = ({first})")  # noqa: S608 - of this test
+            return
+        async with open_documents(self.store, clock=LIVE.clock) as documents:
+            version = (await documents.load(["entity/Note/a"]))["entity/Note/a"].version
+            await documents.save(
+                [Change(key="entity/Note/a", body=b"none", expected=version, pending_for=("desk",), pending_since=1)]
+            )
 
     async def left(self) -> int:
         """Count what is unsent."""
@@ -114,6 +130,17 @@ async def test_what_cannot_be_sent_is_left_and_named(desk: Desk, run: Round) -> 
     assert (code, "records sent 2, left 1" in out, "left: Noted to nowhere" in out) == (NEGATIVE, True, True)
     assert "warning: desk: rejected by the broker: Noted to nowhere" in error
     assert await desk.left() == 1
+
+
+async def test_what_cannot_be_read_is_not_taken_for_nothing(desk: Desk, run: Round) -> None:
+    """It is not counted as left, but the exit code is 1, each time. The others are sent."""
+    await declare(desk)
+    await desk.commit("a", "b")
+    await desk.spoil()
+    code, out, error = await run(desk.endpoint())
+    assert (code, "records sent 1, left 0" in out) == (NEGATIVE, True)
+    assert "warning: desk: 1 stored record cannot be read, so the messages wait" in error
+    assert (await run(desk.endpoint()))[0] == NEGATIVE
 
 
 async def test_the_time_limit_leaves_the_rest(desk: Desk, run: Round) -> None:

@@ -11,8 +11,10 @@ from onceonly.assembly import open_relay
 from onceonly.cli.output import NEGATIVE, say, write
 from onceonly.cli.targets import connection_errors
 from onceonly.config.endpoint import Settings
+from onceonly.formats.undecodable import noting_unreadable
 from onceonly.model.errors import OnceOnlyError, RetryableError, SetupError, error_text
 from onceonly.model.escaping import escape
+from onceonly.model.wording import counted
 from onceonly.ports.bundle import RelayPorts
 from onceonly.ports.store import PendingRecords
 from onceonly.runtime.environment import LIVE, Environment
@@ -73,7 +75,11 @@ async def relay_endpoint_once(settings: Settings, environment: Environment = LIV
         store = connection_errors("store", settings.store, inf)
         async with store, open_relay(settings, connects=False, environment=environment) as ports:
             if (searched := ports.for_relay()) is not None:
-                done = await _send_in_time(by_relay(searched), settings, began, seconds=seconds, environment=environment)
+                with noting_unreadable() as unreadable:
+                    done = await _send_in_time(by_relay(searched), settings, began, seconds=seconds, environment=environment)
+                if unreadable:
+                    trouble = f"{counted(len(unreadable), 'stored record')} cannot be read, so the messages wait: see the log"
+                    done = replace(done, troubles=(*done.troubles, trouble))
             if ports.maintenance.has_tasks:
                 janitor = MaintenanceLoop(ports, grace=settings.worker.grace, environment=environment)
                 report = await janitor.run_once(MAINTENANCE_SECONDS)

@@ -20,7 +20,7 @@ from onceonly.documents.compare_and_set import WriteConflict, compare_and_set
 from onceonly.documents.limits import can_be_held
 from onceonly.documents.store import ATTEMPT, CLOCK_MARGIN_MS, DocumentStore
 from onceonly.formats.documents import decode_entity
-from onceonly.formats.undecodable import decode_or_report, report_undecodable
+from onceonly.formats.undecodable import MESSAGES_WAIT, decode_or_report, report_undecodable
 from onceonly.model.errors import CommitRefused, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.limits import StoredInt
@@ -185,7 +185,7 @@ class DocumentPending:
                     record = replace(record, fingerprint=bytes.fromhex(state.body))
                     found.append(ListedRecord(record, name, state.since, entry, behind))
         except (PermanentFailure, UpgradeRequired, ValueError) as error:
-            report_undecodable("document", entry.key, error, "its messages wait")
+            report_undecodable("document", entry.key, error, MESSAGES_WAIT)
             return None
         return found
 

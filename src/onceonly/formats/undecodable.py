@@ -4,7 +4,9 @@ A dead letter that cannot be read is replaced by one that stands for it, so that
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from msgspec import MsgspecError, Struct
@@ -18,6 +20,8 @@ UNDECODABLE = (MsgspecError, ValueError, TypeError, RecursionError, OverflowErro
 UNREADABLE = (SchemaTooNew, *UNDECODABLE)
 """What decoding records and dead letters raises, whatever was stored."""
 REASON = "unreadable dead letter: "
+MESSAGES_WAIT = "its messages wait"
+"""What becomes of a record that cannot be read."""
 MOST_STORED, MOST_AT_BROKER = 200, 120
 """Characters of each field that are logged."""
 
@@ -28,9 +32,25 @@ _Decoded = TypeVar("_Decoded")
 _REPORTED, _REPORTED_LETTERS, _REPORTED_RECORDS, _REPORTED_AT_BROKER = LoggedKeys(), LoggedKeys(), LoggedKeys(), LoggedKeys()
 
 
+_unreadable: ContextVar[set[str] | None] = ContextVar("unreadable", default=None)
+
+
+@contextmanager
+def noting_unreadable() -> Iterator[set[str]]:
+    """Note the names of stored records that cannot be read, and whose messages wait, whether they are logged or not."""
+    names: set[str] = set()
+    token = _unreadable.set(names)
+    try:
+        yield names
+    finally:
+        _unreadable.reset(token)
+
+
 def report_undecodable(what: str, key: object, error: Exception, outcome: str) -> None:
     """Log that something stored cannot be read, and what becomes of it."""
     key_shown = _in_ascii(key)
+    if outcome == MESSAGES_WAIT:
+        _note(key_shown)
     if _REPORTED.add(what, key_shown):
         fields = {"what": what, "key": key_shown, "reason": _reason(error), "outcome": outcome}
         _log.error("stored data unreadable", extra=fields)
@@ -47,6 +67,7 @@ def decode_or_report(decode: Callable[[], _Decoded], what: str, key: object, out
 
 def report_record(source: object, id_: object, error: Exception) -> None:
     fields = {"source": _in_ascii(source), "id": _in_ascii(id_), "reason": _in_ascii(str(error))}
+    _note(f"{fields['source']} {fields['id']}")
     if _REPORTED_RECORDS.add(fields["source"], fields["id"]):
         _log.error("record unreadable: its messages wait", extra=fields)
 
@@ -99,6 +120,11 @@ def report_unreadable(endpoint: str, what: str, found: str | bytes, reason: str)
     fields = {"endpoint": endpoint, "what": what, "found": shown(found), "reason": reason}
     if _REPORTED_AT_BROKER.add(endpoint, what, fields["found"]):
         _logger.warning("unreadable data at the broker", extra=fields)
+
+
+def _note(name: str) -> None:
+    if (names := _unreadable.get()) is not None:
+        names.add(name)
 
 
 def _in_ascii(value: object) -> str:
