@@ -111,6 +111,16 @@ def test_a_type_can_replace_the_detail_type(desk: Desk) -> None:
     assert desk.got == [("e", "com.example.web", "Changed")]
 
 
+def test_the_detail_of_a_scheduler_is_json_in_a_text(desk: Desk) -> None:
+    """EventBridge Scheduler writes it so if the schedule has no input. A text that is no JSON is a dead letter."""
+    handler = eventbridge_handler(desk.endpoint, type="Changed")
+    event = bus_event("e-1", "{}", "Scheduled Event") | {"source": "aws.scheduler"}
+    handler(event, InvocationContext())
+    handler(event | {"id": "e-2", "detail": "\ud800"}, InvocationContext())
+    assert desk.got == [("e-1", "aws.scheduler", "Changed")]
+    assert desk.bodies == [{}]
+
+
 def test_what_is_due_at_once_is_repeated_in_the_invocation(desk: Desk) -> None:
     """Lambda would wait a minute."""
     eventbridge_handler(desk.endpoint)(bus_event("e", {"order_id": "a", "fails": 1}), InvocationContext())

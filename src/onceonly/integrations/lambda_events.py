@@ -73,7 +73,10 @@ def read_sns(event: Mapping[str, Any], type_: str | None) -> list[LambdaRecord]:
 
 
 def read_eventbridge(event: Mapping[str, Any], type_: str | None) -> list[LambdaRecord]:
-    """Return an event of a bus: its `id`, its `source`, `detail-type` as the type, and `detail` as the body."""
+    """Return an event of a bus: its `id`, its `source`, `detail-type` as the type, and `detail` as the body.
+
+    In an event of EventBridge Scheduler without an input of its own, `detail` is JSON in a text: then this text is the body.
+    """
     id_ = _text(event, "id", "EventBridge")
     headers = [
         _JSON,
@@ -82,7 +85,9 @@ def read_eventbridge(event: Mapping[str, Any], type_: str | None) -> list[Lambda
         (PREFIX + "type", type_ or _text(event, "detail-type", "EventBridge")),
         *((f"aws-{name}", event[name]) for name in ("account", "region") if isinstance(event.get(name), str)),
     ]
-    return [LambdaRecord(HostedMessage(_json(event["detail"]), headers), id_)]
+    detail = event["detail"]
+    body = detail.encode(errors="surrogatepass") if isinstance(detail, str) else _json(detail)
+    return [LambdaRecord(HostedMessage(body, headers), id_)]
 
 
 def read_kinesis(event: Mapping[str, Any], type_: str | None) -> list[LambdaRecord]:
