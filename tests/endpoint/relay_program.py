@@ -46,9 +46,9 @@ class Deposited:
     balance: int
 
 
-def bank_at(store: str, transport: str) -> Endpoint:
+def bank_at(store: str, transport: str, *, relay_after: float = RELAY_AFTER_SECONDS) -> Endpoint:
     """Return the endpoint on these places."""
-    bank = Endpoint("bank", store=store, transport=transport, relay_after=RELAY_AFTER_SECONDS, janitor=False)
+    bank = Endpoint("bank", store=store, transport=transport, relay_after=relay_after, janitor=False)
 
     @bank.handler(entity=Account, key="account_id")
     async def deposit(message: Deposit, account: Account, context: Context) -> None:

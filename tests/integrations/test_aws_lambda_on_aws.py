@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,9 @@ from msgspec import Struct
 
 from onceonly import Context, Endpoint, IdentityField, Queue, Retry
 from onceonly.adapters.aws.dynamodb.documents import create
-from onceonly.integrations.aws_lambda import sqs_handler
+from onceonly.integrations.aws_lambda import relay_handler, sqs_handler
+from tests.endpoint.relay_program import RECEIVER, bank_at
+from tests.endpoint.test_relay_on_documents import Place, die_after_commit, receiving
 from tests.integrations.lambda_harness import InvocationContext, function, sqs_event, sqs_record
 
 __all__ = ["function"]
@@ -112,3 +115,28 @@ def test_entities_and_events_once_and_a_failed_message_is_hidden_until_it_is_due
         assert answer == {"batchItemFailures": [{"itemIdentifier": came["MessageId"]}]}
         found = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=15, AttributeNames=["All"])["Messages"]  # not after 20 s
         assert [each["MessageId"] for each in found] == [came["MessageId"]]
+
+
+def test_a_relay_function_sends_what_a_dead_process_committed_to_entities(ministack_endpoint: str, tmp_path: Path) -> None:
+    """And reports what is left. Nothing is delivered again."""
+    place = Place(
+        f"dynamodb://test:test@{REGION}/t{uuid4().hex[:12]}?endpoint={ministack_endpoint}", f"sqlite:///{tmp_path}/queue.db"
+    )
+
+    async def die() -> None:
+        await create(place.store)
+        async with receiving(place):
+            await die_after_commit(place, "d1")
+
+    async def waiting() -> int:
+        async with receiving(place) as ledger:
+            return (await ledger.depth(RECEIVER, ())).waiting
+
+    asyncio.run(die())
+    assert asyncio.run(waiting()) == 0
+    answer = relay_handler(bank_at(*place, relay_after=3600.0))({}, InvocationContext())
+    assert (answer["sent"], answer["left"], answer["not_searched"]) == (0, 1, "")
+    answer = relay_handler(bank_at(*place, relay_after=0.001))({}, InvocationContext())
+    assert (answer["sent"], answer["left"], answer["reason"], answer["not_searched"]) == (1, 0, "", "")
+    assert asyncio.run(waiting()) == 1
+    assert relay_handler(bank_at(*place, relay_after=0.001))({}, InvocationContext())["sent"] == 0
