@@ -3,7 +3,7 @@
 feed      N ids, a fifth of them twice, a portion to each process before it starts
 kill      when the process has reported N messages, and a random moment later
 settle    until no message waits, and what is expected is there or cannot come any more
-count     rows in PostgreSQL, events on the wire
+count     what the application has written, such as rows in PostgreSQL, and events on the wire
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from rich.table import Table
 from sqlalchemy import make_url, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from examples.hosts.program import Base, Order
+from examples.hosts.program import Base, Order, account_of, number_of
 
 ROOT = Path(__file__).parents[2]
 SETTLING_SECONDS = 150.0
@@ -63,6 +63,27 @@ class Wire(Protocol):
         """Remove all of it."""
 
 
+class Books(Protocol):
+    """Where the application writes its orders."""
+
+    @property
+    def url(self) -> str:
+        """What the application opens."""
+
+    async def prepare(self, host: "Host", environment: Mapping[str, str]) -> None:
+        """Create what the program `exactly_once` needs, as a deployment does."""
+
+    async def read(self) -> "Written":
+        """Return what was written."""
+
+
+class Written(NamedTuple):
+    """What an application has written: how many in all, and the id of each, those of a group in the order of their commits."""
+
+    total: int
+    order_ids: Sequence[str]
+
+
 @dataclass(frozen=True)
 class Host:
     """A host: its name, its two programs, and its broker.
@@ -70,6 +91,8 @@ class Host:
     A program is a module with `main()`, or a whole command line. `endpoint` names the endpoint as `module:name`, whose tables
     are created. `wire` makes the broker's side from its URL and the prefix. `beside` is a command that runs next to
     `exactly_once`, such as a relay. With `kills_workers` the processes that the program starts are killed; it replaces them.
+    `books` opens where the application writes, from the places and the prefix; without it, that is a database in PostgreSQL.
+    With `is_ordered`, orders of an account must take effect in the order of their numbers.
     """
 
     name: str
@@ -79,6 +102,8 @@ class Host:
     endpoint: str = ""
     beside: Sequence[str] = ()
     kills_workers: bool = False
+    books: "Callable[[Places, str], AbstractAsyncContextManager[Books]] | None" = None
+    is_ordered: bool = False
 
     @classmethod
     def of(cls, package: str, wire: Callable[[str, str], Wire]) -> "Host":
@@ -104,7 +129,8 @@ class Places(NamedTuple):
 class Counts(NamedTuple):
     """What a run left. Lost and doubled are numbers of ids; `repeated` are events on the wire beyond the first of each order.
 
-    `by_id` is what a receiver has that takes each id once.
+    `by_id` is what a receiver has that takes each id once. `misplaced` are ids that took effect behind a later one of their
+    account. It is None for a host that has no order.
     """
 
     program: str
@@ -118,11 +144,12 @@ class Counts(NamedTuple):
     repeated: int
     by_id_doubled: int
     seconds: float
+    misplaced: int | None = None
 
     @property
     def is_exact(self) -> bool:
-        """Return whether each id took effect once, for the table and for a receiver that takes each id once."""
-        return not (self.rows_lost or self.rows_doubled or self.events_lost or self.by_id_doubled)
+        """Return whether each id took effect once and in order, for the table and for a receiver that takes each id once."""
+        return not (self.rows_lost or self.rows_doubled or self.events_lost or self.by_id_doubled or self.misplaced)
 
 
 class Application:
@@ -226,14 +253,10 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
     program = host.control if is_control else host.exactly_once
     wire = host.wire(places.broker, prefix)
     wanted = [f"order-{number}" for number in range(ids)]
-    async with opened_database(places.postgresql) as engine:
-        environment = {
-            "HOSTS_STORE": engine.url.render_as_string(hide_password=False),
-            "HOSTS_BROKER": places.broker,
-            "HOSTS_PREFIX": prefix,
-        }
+    async with (host.books or opened_tables)(places, prefix) as books:
+        environment = {"HOSTS_STORE": books.url, "HOSTS_BROKER": places.broker, "HOSTS_PREFIX": prefix}
         if not is_control:
-            await created_tables(host.endpoint, environment)
+            await books.prepare(host, environment)
         application = Application(program, environment)
         beside = Application(host.beside, environment)
         try:
@@ -244,7 +267,8 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
             await _work(application, wire, portions, seed, kills_workers=host.kills_workers)
             await wire.feed(last)
             await _settle(application, wire, set() if is_control else set(wanted))
-            return await _count("control" if is_control else "exactly once", wanted, kills, wire, engine, since)
+            counts = await _count("control" if is_control else "exactly once", wanted, kills, wire, await books.read(), since)
+            return counts if host.is_ordered else counts._replace(misplaced=None)
         finally:
             await application.close()
             await beside.close()
@@ -298,10 +322,9 @@ async def _settle(application: Application, wire: Wire, wanted: set[str]) -> Non
 
 
 async def _count(  # noqa: PLR0917 - what a run is made of
-    program: str, ids: Sequence[str], kills: int, wire: Wire, engine: AsyncEngine, since: float
+    program: str, ids: Sequence[str], kills: int, wire: Wire, written: Written, since: float
 ) -> Counts:
-    async with engine.connect() as connection:
-        rows = Counter((await connection.execute(select(Order.order_id))).scalars())
+    rows = Counter(written.order_ids)
     events = await wire.events()
     published = Counter(event.order_id for event in events)
     taken = Counter(order_id for _, order_id in {(event.id or uuid4().hex, event.order_id) for event in events})
@@ -309,7 +332,7 @@ async def _count(  # noqa: PLR0917 - what a run is made of
         program=program,
         kills=kills,
         ids=len(ids),
-        rows=rows.total(),
+        rows=written.total,
         rows_lost=sum(not rows[each] for each in ids),
         rows_doubled=sum(count > 1 for count in rows.values()),
         events=len(events),
@@ -317,7 +340,47 @@ async def _count(  # noqa: PLR0917 - what a run is made of
         repeated=len(events) - len(published),
         by_id_doubled=sum(count > 1 for count in taken.values()),
         seconds=round(time.monotonic() - since, 1),
+        misplaced=misplaced(written.order_ids),
     )
+
+
+def misplaced(order_ids: Sequence[str]) -> int:
+    """Count the ids that are there for the first time behind a later one of their account."""
+    latest: dict[str, int] = {}
+    found = 0
+    for each in dict.fromkeys(order_ids):
+        account, number = account_of(each), number_of(each)
+        found += number < latest.get(account, -1)
+        latest[account] = max(number, latest.get(account, -1))
+    return found
+
+
+class Tables(NamedTuple):
+    """A database in PostgreSQL, with a row for each time that an order was placed."""
+
+    engine: AsyncEngine
+
+    @property
+    def url(self) -> str:
+        """The URL with its password."""
+        return self.engine.url.render_as_string(hide_password=False)
+
+    async def prepare(self, host: Host, environment: Mapping[str, str]) -> None:
+        """Create the tables of the endpoint."""
+        await created_tables(host.endpoint, environment)
+
+    async def read(self) -> Written:
+        """Return the rows by their numbers."""
+        async with self.engine.connect() as connection:
+            rows = (await connection.execute(select(Order.order_id).order_by(Order.number))).scalars().all()
+        return Written(len(rows), rows)
+
+
+@asynccontextmanager
+async def opened_tables(places: Places, _prefix: str) -> AsyncIterator[Tables]:
+    """Make a database of this run."""
+    async with opened_database(places.postgresql) as engine:
+        yield Tables(engine)
 
 
 @asynccontextmanager
@@ -358,17 +421,19 @@ def table_of(host: Host, runs: Sequence[Counts]) -> Table:
     for each in runs:
         table.add_column(each.program, justify="right")
     for name in Counts._fields[1:]:
-        table.add_row(_NAMES.get(name, name.replace("_", " ")), *(str(getattr(each, name)) for each in runs))
+        cells = [getattr(each, name) for each in runs]
+        if cells != [None] * len(cells):
+            table.add_row(_NAMES.get(name, name.replace("_", " ")), *map(str, cells))
     return table
 
 
 _NAMES = {"repeated": "events repeated on the wire", "by_id_doubled": "events doubled for a receiver that knows ids"}
 
 
-def main(host: Host, places: Places) -> None:
+def main(host: Host, places: Places, *, ids: int = 300, kills: int = 8) -> None:
     """Run both programs of a host and print the table."""
 
     async def both() -> list[Counts]:
-        return [await run(host, places, is_control=is_control) for is_control in (True, False)]
+        return [await run(host, places, is_control=is_control, ids=ids, kills=kills) for is_control in (True, False)]
 
     Console().print(table_of(host, asyncio.run(both())))

@@ -1,4 +1,7 @@
-"""AWS Lambda on this machine, for a queue in SQS: `python -m examples.hosts.lambda_runtime MODULE`, which has `handler`.
+"""AWS Lambda on this machine, for a queue in SQS: `python -m examples.hosts.lambda_runtime MODULE [.fifo]`.
+
+The module has `handler`. With `.fifo` the queue is a FIFO queue, which gives out no message of a group while another one of it
+is hidden.
 
 This process is the event source mapping. Each sandbox of the function is a process of its own. The rules are those of AWS
 as its users know them. They were not compared with AWS:
@@ -42,6 +45,8 @@ BATCH, SANDBOXES = 10, 2
 TIMEOUT_SECONDS = 5.0
 """The function's. The queue's visibility time-out is not shorter."""
 GLANCE_SECONDS = 0.02
+LATER_ON_AWS = ("aiobotocore.session", "onceonly.adapters.aws.dynamodb.documents", "onceonly.adapters.aws.sqs.transport")
+"""What an endpoint on AWS imports when it is opened."""
 Handler = Callable[[Mapping[str, Any], Any], object]
 
 
@@ -224,6 +229,6 @@ def deliver(sandboxes: list[Sandbox], handler: Handler, source: EventSource) -> 
 if __name__ == "__main__":
     module = import_module(sys.argv[1])
     if "onceonly" in sys.modules:
-        for later in LATER:
+        for later in (*LATER, *LATER_ON_AWS):
             import_module(later)
-    serve(module.handler, EventSource.of(ORDERS))
+    serve(module.handler, EventSource.of(ORDERS + "".join(sys.argv[2:3])))

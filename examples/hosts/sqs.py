@@ -12,10 +12,12 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from aiobotocore.session import get_session  # type: ignore[import-untyped]
 
 from examples.hosts.harness import WireEvent
+from examples.hosts.program import account_of, number_of
 from examples.shop_demo.rabbitmq import free_port
 
 REGION, KEY, SECRET = "eu-central-1", "test", "test"
@@ -23,11 +25,16 @@ SECONDS_TO_START, SECONDS_BETWEEN = 60.0, 0.05
 LEASE_SECONDS = 5
 """How long SQS hides a message that it has delivered, unless the application extends it."""
 _MOST = 10
+FAILING = 4
+"""The last digit of the orders that fail at first, if the queue is a FIFO queue."""
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 
 
 class SqsWire:
     """Two queues of one run, behind an endpoint such as http://127.0.0.1:4566. An event's id is its `ce-id`."""
+
+    suffix = ""
+    """The end of the name of the queue of orders."""
 
     _client: Any
     _orders: str
@@ -45,15 +52,20 @@ class SqsWire:
         )
         self._client = await self._open.enter_async_context(connecting)
         lease = {"VisibilityTimeout": str(LEASE_SECONDS)}
+        fifo = {"FifoQueue": "true"} if self.suffix else {}
         self._orders, self._placed = [
-            (await self._client.create_queue(QueueName=f"{self._prefix}{name}", Attributes=lease))["QueueUrl"]
-            for name in ("orders", "order-placed")
+            (await self._client.create_queue(QueueName=f"{self._prefix}{name}", Attributes=attributes))["QueueUrl"]
+            for name, attributes in ((f"orders{self.suffix}", lease | fifo), ("order-placed", lease))
         ]
 
     async def feed(self, order_ids: Sequence[str]) -> None:
         """Send one message for each id, as a client without ids of its own does."""
         for each in order_ids:
-            await self._client.send_message(QueueUrl=self._orders, MessageBody=json.dumps({"order_id": each}))
+            await self._client.send_message(QueueUrl=self._orders, **self.message(each))
+
+    def message(self, order_id: str) -> dict[str, str]:
+        """Return what is sent for an order."""
+        return {"MessageBody": json.dumps({"order_id": order_id})}
 
     async def waiting(self) -> int:
         """Count the messages that the application has not deleted."""
@@ -80,6 +92,21 @@ class SqsWire:
         for url in (self._orders, self._placed):
             await self._client.delete_queue(QueueUrl=url)
         await self._open.aclose()
+
+
+class FifoWire(SqsWire):
+    """The same with a FIFO queue of orders, whose groups are the accounts. A tenth of the orders fails at first."""
+
+    suffix = ".fifo"
+
+    def message(self, order_id: str) -> dict[str, str]:
+        """Return an order of a group. A client that sends it again has no id by which SQS knows it."""
+        body = {"order_id": order_id, "fails": number_of(order_id) % 10 == FAILING}
+        return {
+            "MessageBody": json.dumps(body),
+            "MessageGroupId": account_of(order_id),
+            "MessageDeduplicationId": uuid4().hex,
+        }
 
 
 def _id_of(message: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Each host under kills: with onceonly nothing is lost or doubled, and without it something is."""
 
 import ast
+from dataclasses import replace
 from difflib import ndiff
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from examples.hosts.aio_pika_loop.__main__ import HOST as AIO_PIKA_LOOP
 from examples.hosts.aiokafka_loop.__main__ import HOST as AIOKAFKA_LOOP
 from examples.hosts.arq_redis.__main__ import HOST as ARQ
-from examples.hosts.aws_lambda.__main__ import HOST as AWS_LAMBDA
+from examples.hosts.aws_lambda.__main__ import HOSTS as AWS_LAMBDA
 from examples.hosts.confluent_loop.__main__ import HOST as CONFLUENT_LOOP
 from examples.hosts.dramatiq_rabbitmq.__main__ import HOST as DRAMATIQ
 from examples.hosts.faststream_kafka.__main__ import HOST as FASTSTREAM_KAFKA
@@ -16,8 +17,9 @@ from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
 from examples.hosts.faststream_rabbitmq.__main__ import HOST as FASTSTREAM_RABBITMQ
 from examples.hosts.faststream_redis.__main__ import HOST as FASTSTREAM_REDIS
 from examples.hosts.flask_gunicorn.__main__ import HOSTS as FLASK_GUNICORN
-from examples.hosts.harness import ROOT, Counts, Host, Places, run
+from examples.hosts.harness import ROOT, Counts, Host, Places, misplaced, run
 from examples.hosts.nats_loop.__main__ import HOST as NATS_LOOP
+from examples.hosts.program import ACCOUNTS
 from examples.hosts.redis_loop.__main__ import HOST as REDIS_LOOP
 from examples.hosts.sqs_loop.__main__ import HOST as SQS_LOOP
 from examples.hosts.taskiq_rabbitmq.__main__ import HOST as TASKIQ
@@ -36,7 +38,7 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
         (NATS_LOOP, NATS),
         (REDIS_LOOP, REDIS),
         (SQS_LOOP, "ministack_endpoint"),
-        (AWS_LAMBDA, "ministack_endpoint"),
+        *((host, "ministack_endpoint") for host in AWS_LAMBDA.values()),
         (DRAMATIQ, RABBITMQ),
         (ARQ, REDIS),
         (TASKIQ, RABBITMQ),
@@ -50,17 +52,21 @@ MOST_LINES = {"faststream_kafka": 7, "faststream_rabbitmq": 7, "faststream_nats"
 In Flask four are for the application, and four for the view.
 """
 
-MOST_KILLED = {"aws_lambda": 10}
+MOST_KILLED = dict.fromkeys(AWS_LAMBDA, 10)
 """Kills of a host, if not 8."""
-ONE_OF_EACH = {"faststream_rabbitmq", "aio_pika_loop", "flask_gunicorn_sync", "dramatiq_rabbitmq", "aws_lambda"}
-"""A host for each way to be exactly once: a transaction of its own, `hosted`, a function, `enlist` in a request, in a task."""
+ONE_OF_EACH = {"faststream_rabbitmq", "aio_pika_loop", "flask_gunicorn_sync", "dramatiq_rabbitmq"} | (
+    AWS_LAMBDA.keys() - {"aws_lambda_fifo"}
+)
+"""A host for each way to be exactly once: a transaction of its own, `hosted`, `enlist` in a request, in a task, and functions
+with rows, with entities, and with a FIFO queue."""
 UNDER_KILLS = [pytest.param(name, marks=() if name in ONE_OF_EACH else pytest.mark.repeated) for name in HOSTS]
 
 
 def places(name: str, request: pytest.FixtureRequest) -> tuple[Host, Places]:
     """Return a host and where it runs; skips the test without its servers."""
     host, server = HOSTS[name]
-    return host, Places(need(POSTGRESQL), request.getfixturevalue(server) if isinstance(server, str) else need(server))
+    postgresql = need(POSTGRESQL) if host.books is None else ""
+    return host, Places(postgresql, request.getfixturevalue(server) if isinstance(server, str) else need(server))
 
 
 def note(name: str, counts: Counts) -> None:
@@ -69,6 +75,7 @@ def note(name: str, counts: Counts) -> None:
         f"{name}, {counts.program}: {counts.kills} kills, {counts.ids} ids, {counts.rows} rows, {counts.rows_lost} lost,"
         f" {counts.rows_doubled} doubled; {counts.events} events, {counts.events_lost} lost, {counts.repeated} repeated on the"
         f" wire, {counts.by_id_doubled} doubled by id; {counts.seconds:g} s"
+        + ("" if counts.misplaced is None else f"; {counts.misplaced} out of order")
     )
 
 
@@ -84,6 +91,7 @@ async def test_nothing_is_lost_or_doubled_when_the_application_is_killed_again_a
     counts = await run(host, where, is_control=False, ids=72, kills=kills)
     note(name, counts)
     assert counts.kills == kills
+    assert counts.rows == counts.ids, counts
     assert counts.is_exact, counts
 
 
@@ -97,6 +105,24 @@ async def test_the_same_application_without_onceonly_loses_or_doubles(name: str,
     note(name, counts)
     assert counts.rows_lost or counts.rows_doubled or counts.events_lost, counts
     assert not counts.is_exact
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # longer than the harness waits
+async def test_a_function_that_does_not_stop_a_group_breaks_its_order(ministack_endpoint: str) -> None:
+    """So the order of the groups above can fail. Nothing is lost or doubled."""
+    host = AWS_LAMBDA["aws_lambda_dynamodb_fifo"]
+    command = [*host.exactly_once[:-2], "tests.hosts.lambda_without_groups", ".fifo"]
+    counts = await run(replace(host, exactly_once=command), Places("", ministack_endpoint), is_control=False, ids=40, kills=0)
+    note(host.name, counts._replace(program="without groups"))
+    assert counts.misplaced, counts
+    assert counts._replace(misplaced=0).is_exact, counts
+
+
+def test_what_is_out_of_order_is_counted() -> None:
+    """By account. A copy later is none."""
+    assert misplaced(["order-0", "order-1", f"order-{ACCOUNTS}", "order-1", "order-0"]) == 0
+    assert misplaced([f"order-{ACCOUNTS}", "order-1", "order-0", f"order-{2 * ACCOUNTS}"]) == 1
 
 
 @pytest.mark.parametrize("name", MOST_LINES)

@@ -16,8 +16,10 @@ keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
 sqs = get_session().create_client("sqs", region_name=REGION, endpoint_url=BROKER, **keys)
 
 
-def place_order(order_id: str) -> None:
+def place_order(order_id: str, *, fails: bool) -> None:
     """Write the row and announce it."""
+    if fails:
+        raise ValueError("not today")
     with sessions.begin() as session:
         session.add(Order(order_id=order_id))
     report(order_id)
@@ -26,11 +28,16 @@ def place_order(order_id: str) -> None:
 
 
 def handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]:
-    """Place the orders of a batch."""
-    failed = []
+    """Place the orders of a batch. In a FIFO queue it stops a group at its first failure."""
+    failed, stopped = [], set()
     for record in event["Records"]:
+        attributes, order = record["attributes"], json.loads(record["body"])
+        group = attributes.get("MessageGroupId", record["messageId"])
         try:
-            place_order(json.loads(record["body"])["order_id"])
+            if group not in stopped:
+                place_order(order["order_id"], fails=bool(order.get("fails")) and attributes["ApproximateReceiveCount"] == "1")
+                continue
         except Exception:  # noqa: BLE001 - it is delivered again
-            failed.append({"itemIdentifier": record["messageId"]})
+            stopped.add(group)
+        failed.append({"itemIdentifier": record["messageId"]})
     return {"batchItemFailures": failed}

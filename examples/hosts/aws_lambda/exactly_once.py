@@ -20,9 +20,10 @@ shop = Endpoint(
 
 
 class PlaceOrder(Struct):
-    """A command of a client."""
+    """A command of a client. With `fails` its first attempt fails."""
 
     order_id: str
+    fails: bool = False
 
 
 class OrderPlaced(Struct):
@@ -37,6 +38,8 @@ async def place_order(order: PlaceOrder, session: AsyncSession, context: Context
     session.add(Order(order_id=order.order_id))
     context.publish(OrderPlaced(order_id=order.order_id))
     report(order.order_id)
+    if order.fails and not context.attempts:
+        raise ValueError("not today")
 
 
 handler = sqs_handler(shop)
