@@ -14,7 +14,8 @@ from benchmarks.tokens.chain import LEDGER, TILL, endpoints, sales
 from benchmarks.tokens.places import TokensPlaces, opened, watched, with_queue_prefix
 from onceonly import Endpoint, WorkerSettings
 from onceonly.assembly import open_transport, temporary_transport
-from onceonly.assembly.deduplication import drops_of, open_token_issuer, with_token
+from onceonly.assembly.deduplication import open_token_issuer, with_token
+from onceonly.assembly.document_tokens import drops_of
 from onceonly.cli.bulk_sender import SendTally, TokenIssuing, send_all
 from onceonly.endpoint.host import host_of
 from onceonly.model.message import Message

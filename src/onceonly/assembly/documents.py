@@ -1,15 +1,14 @@
-"""Documents, put together: opened by their URL, looked at before they are used, and shared within a process."""
+"""Opens stores on documents: an endpoint's store, and what is next to it."""
 
-import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
 
+from onceonly.assembly.document_places import create, open_documents, tell
 from onceonly.assembly.parts import StoreParts, controls_of
 from onceonly.config.endpoint import Settings
-from onceonly.config.location import Location, locate
+from onceonly.config.location import Location
 from onceonly.config.store_plan import StorePlan
 from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals, DocumentRunMarkers
 from onceonly.documents.dead_letters import DocumentDeadLetters
@@ -17,62 +16,12 @@ from onceonly.documents.pending import DocumentPending
 from onceonly.documents.register import DocumentRegister
 from onceonly.documents.store import DocumentLookup, DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
-from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.documents import Documents, ListsPending
 from onceonly.ports.environment import Clock
-from onceonly.systems import DocumentService, Family
-from onceonly.systems.shared import Shared
 
-_log = EventLogger(logging.getLogger("onceonly.documents"))
-TOLD: set[tuple[str, str]] = set()
-"""What was logged about places. A process that starts others hands it to them, so that it is said once for all."""
-
-
-class _Place(NamedTuple):
-    documents: Documents
-    stack: AsyncExitStack
-
-    async def close(self) -> None:
-        await self.stack.aclose()
-
-
-_PLACES: Shared[_Place] = Shared(_Place.close)
-
-
-@asynccontextmanager
-async def open_documents(place: Location | str, *, clock: Clock) -> AsyncIterator[Documents]:
-    """Return the documents that a setting names: of a service, of a SQL database, or in memory.
-
-    Raises SetupError where the place is missing or does not keep its promises, and RetryableError when it is away.
-    """
-    found = locate(place, "store")
-    if found.family is Family.SQL:
-        from onceonly.assembly import sql  # noqa: PLC0415 - imports SQLAlchemy and a driver, so only when a URL names them
-
-        async with sql.open_documents(found.setting, clock=clock) as documents:
-            tell(found, await documents.check())
-            yield documents
-        return
-
-    async def make() -> _Place:
-        async with AsyncExitStack() as stack:
-            documents = await stack.enter_async_context(_service(found).open_documents(found.setting, clock=clock))
-            tell(found, await documents.check())
-            return _Place(documents, stack.pop_all())
-
-    async with _PLACES.use((found.setting, id(clock)), make) as opened:
-        yield opened.documents
-
-
-async def create(place: Location | str) -> None:
-    """Make the place that a service needs for its documents; harmless when it is there.
-
-    Raises SetupError, RetryableError, CommitFailed.
-    """
-    found = locate(place, "store")
-    await _service(found).create(found.setting)
+__all__ = ["create", "open_dead_letters", "open_documents", "open_store", "parts_on"]
 
 
 @asynccontextmanager
@@ -132,17 +81,3 @@ def parts_on(
         return parts
     transactions = DocumentTransactions(store, retention=settings.chosen_control.retention // timedelta(milliseconds=1))
     return parts._replace(transactions=transactions, controls=controls_of(settings, transactions, clock))
-
-
-def tell(place: Location, warnings: Sequence[str]) -> None:
-    """Log a remark about a place, once in this process and those that it starts."""
-    for warning in warnings:
-        if (str(place), warning) not in TOLD:
-            TOLD.add((str(place), warning))
-            _log.warning("document store warning", extra={"place": str(place), "reason": warning})
-
-
-def _service(place: Location) -> DocumentService:
-    if place.system.documents is None:
-        raise SetupError(f"{place} does not store documents")
-    return place.system.documents()

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from onceonly.algorithms.effects import RegisteredEffects
-from onceonly.assembly.documents import tell
+from onceonly.assembly.document_places import tell
 from onceonly.assembly.parts import StoreParts
 from onceonly.assembly.stores import errors_name_setting
 from onceonly.config.endpoint import Settings

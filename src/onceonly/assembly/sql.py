@@ -22,7 +22,6 @@ from onceonly.sql.database import Database, connection_limit, dialect_of, place_
 from onceonly.sql.database import open_database as connect
 from onceonly.sql.database_clock import database_now
 from onceonly.sql.dialect import checked_isolation
-from onceonly.sql.queue import SqlTransport
 from onceonly.sql.queue_tables import SCHEMA as QUEUE
 from onceonly.sql.schema import Schema, check, create, create_user_tables, drop, is_there
 from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
@@ -274,6 +273,8 @@ async def open_transport(
     clock: Clock,
     random: RandomSource,  # noqa: ARG001 - see the protocol
 ) -> AsyncIterator[Transport]:
+    from onceonly.sql.queue import SqlTransport  # noqa: PLC0415 - most transports are brokers
+
     async with open_database(url, clock=clock) as database:
         await _ensure(database, QUEUE)
         yield SqlTransport(database, endpoint, lease=database.lease, clock=None if clock is LIVE.clock else clock)

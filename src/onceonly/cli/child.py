@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.assembly import shown, wire
-from onceonly.assembly.documents import TOLD
+from onceonly.assembly.document_places import TOLD
 from onceonly.cli.health import health_path
 from onceonly.cli.hints import pasteable
 from onceonly.cli.output import SETUP, print_error

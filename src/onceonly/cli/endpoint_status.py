@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from onceonly.assembly import open_dead_letters, open_read_only, open_transport
-from onceonly.assembly.deduplication import count_live, drops_of
-from onceonly.assembly.documents import open_documents
+from onceonly.assembly.deduplication import count_live
+from onceonly.assembly.document_places import open_documents
+from onceonly.assembly.document_tokens import drops_of
 from onceonly.assembly.stores import read_only, refuse_missing
 from onceonly.cli.targets import connection_errors
 from onceonly.config.destinations import shown_events

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from onceonly.assembly.documents import TOLD
+from onceonly.assembly.document_places import TOLD
 from onceonly.assembly.gauges import reading_gauges
 from onceonly.cli.child import CLOSE_SECONDS, ChildPlan, check, work
 from onceonly.cli.health import HealthSource, address_of, vitals_in

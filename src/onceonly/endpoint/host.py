@@ -21,7 +21,6 @@ from onceonly.assembly import (
     units_at_once,
     wire,
 )
-from onceonly.assembly.gauges import GaugeLoop
 from onceonly.assembly.transactions import (
     EndpointTraits,
     check_processed,
@@ -65,6 +64,7 @@ from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.runtime.observe.telemetry import (
     NO_TASK_SPANS,
     CreationHook,
+    GaugeSink,
     Instruments,
     Telemetry,
     TelemetrySubject,
@@ -246,7 +246,7 @@ class Host:
         if janitor is not None:
             runners.append(janitor)
         if instruments is not None and instruments.gauges is not None:
-            runners.append(GaugeLoop(settings, plans.events, instruments.gauges, environment=environment))
+            runners.append(_gauge_loop(settings, plans.events, instruments.gauges, environment=environment))
         return tuple(runners)
 
     def _reporting(
@@ -375,7 +375,7 @@ class Host:
         instruments = self._instruments_of(settings)
         if instruments is not None and instruments.gauges is not None:
             events = self._plan(settings).events
-            runners.append(GaugeLoop(settings, events, instruments.gauges, environment=environment))
+            runners.append(_gauge_loop(settings, events, instruments.gauges, environment=environment))
 
         async def run(stop: asyncio.Event, ready: asyncio.Event) -> None:
             ready.set()
@@ -606,6 +606,13 @@ class Host:
             for problem in settings.retention_problems(each.retry, each.timeout):
                 raise InvalidHandler(f"endpoint {self.name!r} cannot start: handler {each.function.name}: {problem}")
         return plans
+
+
+def _gauge_loop(settings: Settings, events: Sequence[str], sink: GaugeSink, *, environment: Environment) -> Runner:
+    """Return what reads gauges at intervals."""
+    from onceonly.assembly.gauges import GaugeLoop  # noqa: PLC0415 - imports all metrics, which only telemetry needs
+
+    return GaugeLoop(settings, events, sink, environment=environment)
 
 
 def _longest(settings: Settings, plans: Plans) -> float:
