@@ -115,7 +115,7 @@ LONGEST_ANSWERS = timedelta(days=30)
 
 @dataclass(frozen=True)
 class ControlMessages:
-    """How a worker finishes the transactions of a process that died, for stores that cannot be searched (document services).
+    """How a worker finishes the transactions of a process that died, without a search of the store.
 
     Before its commit, each transaction sends a delayed message to the endpoint's queue. A worker then checks the transaction
     after each of the `delays`. The delays follow one another. At the last check, a transaction that is not committed is given

@@ -12,9 +12,9 @@ class StorePlan(Struct, frozen=True, kw_only=True):
     """What a store setting comes to for one endpoint. Everything that depends on the kind of store is read here.
 
     `on_documents` means that a unit is one document. `lists_pending` means that documents with unsent messages are listed, so
-    that a relay finds them; documents are not searched for them. `has_controls` means that control
-    messages finish transactions: always on documents, elsewhere if the endpoint asks for it. `has_transactions` is false where
-    no records are stored. `has_remote_requests` is whether the store can hold the requests of other services.
+    that a relay finds them. `has_controls` means that control messages finish transactions: always on documents, elsewhere if
+    the endpoint asks for it. `has_transactions` is false where no records are stored. `has_remote_requests` is whether the
+    store can hold the requests of other services.
     """
 
     family: Family

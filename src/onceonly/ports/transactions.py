@@ -78,7 +78,7 @@ class Attempts(Protocol):
 
 
 class Controls(NamedTuple):
-    """How the control messages of an endpoint travel, with a store that cannot be searched.
+    """How the control messages of an endpoint travel.
 
     The look number n is `delays[n - 1]` milliseconds after the one before; the last of them ends with a tombstone. They go to
     the endpoint `to`, which asks `attempts`.
