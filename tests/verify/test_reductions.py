@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from onceonly.adapters.memory.world import Raises
 from onceonly.ports.bundle import Ports
 from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, partial_order, reductions, run_mutant
-from onceonly_verify.check import CHAIN, TWICE
+from onceonly_verify.check import CHAIN, IMPATIENT, TWICE
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Explorer
+from onceonly_verify.faults import do
 from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.mutations import change
 from onceonly_verify.mutations.operations import imports, replace_answer
@@ -23,7 +24,7 @@ from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.runs import explore
 from onceonly_verify.trie import Node
-from onceonly_verify.workload import DeduplicationMode, Workload, copies
+from onceonly_verify.workload import Behaviour, DeduplicationMode, Workload, copies
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
 from tests.verify.harness import RELAYING
 
@@ -56,6 +57,12 @@ ATTEMPTS = Check(
     workload=Workload(arrivals=TWICE, deduplication=DeduplicationMode.TOKENS),
     bounds=Bounds(),
     sweepers=1,
+)
+REFUSED = Check(
+    name="a commit that is refused, and a unit that is over before it",
+    workload=Workload(arrivals=copies("a"), behaviours=(("a", Behaviour.REFUSED),), retry=IMPATIENT),
+    bounds=Bounds(rollbacks=1),
+    workers=1,
 )
 WITHOUT_STARTS = changed(
     [
@@ -111,7 +118,7 @@ def without_run_markers(bounds: Bounds) -> World:
 
 WORLDS = {
     check.name: World(check, check.roles)
-    for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING, THING, ATTEMPTS)
+    for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING, THING, ATTEMPTS, REFUSED)
 } | {
     RELAYED: with_a_relay(workload=Workload(arrivals=TWICE)),
     RELAYED_DYING: with_a_relay(bounds=Bounds(crashes=1)),
@@ -188,6 +195,11 @@ COMPARED = (
     "a key in the caller's transaction, two requests under one key",
     "time, a control message, and a crash",
     "time, a request of another service, late and deleted",
+    "a frozen host that thaws, and its transaction may be over, optimistic store",
+    REFUSED.name,
+    "a frozen host that thaws, and was taken for dead",
+    "a frozen host that thaws, tokens elsewhere, and a sweeper meanwhile",
+    "two relays on documents, a message that does not come again",
 )
 
 LARGE = {
@@ -283,6 +295,13 @@ def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, mo
     everything = everything_in(name)
     monkeypatch.setitem(_RULES, point, lambda _call, _part, _ledger: True)
     assert found_in(name, reduced=True, merged=False).histories < everything.histories
+
+
+def test_a_commit_waits_for_a_database_that_may_end_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused at once, it would hide that the connection may be closed before it."""
+    everything = everything_in(REFUSED.name)
+    monkeypatch.setitem(_RULES, "commit", lambda call, part, _: isinstance(do(call, part)[1], Raises))
+    assert found_in(REFUSED.name, reduced=True, merged=False).histories < everything.histories
 
 
 def test_a_call_must_meet_nobody_in_the_store_of_its_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,19 @@ from onceonly_verify.board import death_of
 from onceonly_verify.call_text import about, batch_text, receipt_text
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import Call, HandlerChoice
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, cut, failures, interrupted, outage, silence, successes
-from onceonly_verify.forms import lose, roll_back
+from onceonly_verify.faults import (
+    ANSWER_LOST,
+    APPLIED,
+    CallOutcome,
+    cut,
+    disconnected,
+    failures,
+    interrupted,
+    outage,
+    silence,
+    successes,
+)
+from onceonly_verify.forms import early_ends, lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
 from onceonly_verify.names import names_of
 from onceonly_verify.parts import Parts
@@ -25,7 +36,7 @@ from onceonly_verify.roles import Batch, Cast, Role, redelivered
 from onceonly_verify.time_steps import TICKS, TimeKeeper, tick
 from onceonly_verify.trie import Node, Trie
 from onceonly_verify.workload import BLAMED, DONE, SINKS, End, Flaw, Workload
-from onceonly_verify.workload_ports import Views, first_worlds
+from onceonly_verify.workload_ports import STARTS, Views, first_worlds
 from onceonly_verify.world import (
     BROKER,
     LEDGER,
@@ -43,6 +54,7 @@ from onceonly_verify.world import (
 
 NOBODY = -1
 """In place of a worker's number: this move is the world's."""
+ENDS_AT_WORK = "ends with its worker at work"
 
 Ends = tuple[tuple[str, End], ...]
 Way = Callable[[PortOperation, Any], Iterator[CallOutcome]]
@@ -79,12 +91,15 @@ class CheckEnvironment:
         self._reduced = reduced and not workload.board  # what is marked at once is read by others
         self._failing: Way = partial(failures, blocking=workload.blocking)
         self._cutting: Way = partial(cut, blocking=workload.blocking)
+        self._ends_units = bool(bounds.rollbacks)
         self._outcomes_of: dict[tuple[Way, int, int], list[ChosenOutcome]] = {}
         self._arriving: dict[tuple[int, int], list[tuple[int, Batch]]] = {}
         self._turns: dict[tuple[int, int, int, int], CallTransitions] = {}
         self._begun: dict[tuple[int, int, int, int, bool, int], list[Move]] = {}
         self._ends: dict[tuple[int, int, Any], Move | None] = {}
         self._landings: dict[tuple[int, int, int], list[Move]] = {}
+        self._ended: dict[tuple[int, int, int], list[Move]] = {}
+        self._ending = (*dict.fromkeys(cast.store_of(role).name for role in cast.roles), STARTS)
         self._stores = {role.endpoint: cast.store_of(role) for role in cast.roles}
         self.views = Views(workload, programs)
         self.parts = Parts(*first_parts(workload, bounds, programs=programs, cast=cast))
@@ -188,6 +203,8 @@ class CheckEnvironment:
     def _outcomes(self, node: Node, where: tuple[int, int], ledger: Ledger) -> Iterator[Move]:
         ledger = ledger.checked(wrong_copy(node.call, node.batch))
         yield from self._moves_after_answer(node, self._forms(successes, node, where), ledger.applied(_point(node)))
+        if self._ends_units:
+            yield from self._moves_after_answer(node, self._forms(disconnected, node, where), ledger)
         for bound, way in (("outage", outage), ("silences", silence), ("cuts", self._cutting)):
             spent = ledger.spend(bound)
             if spent and (bound != "cuts" or self._cast.role(node.batch).is_hosted):
@@ -324,6 +341,25 @@ class CheckEnvironment:
                 self._landings[landing] = list(self._landing(ledger, index, before))
                 self.happened.update(move.label.kind for move in self._landings[landing])
             found += self._landings[landing]
+        if ledger.left.rollbacks or ledger.left.lapses:
+            for name in self._ending:
+                found += self._endings(name, state)
+        return found
+
+    def _endings(self, name: str, state: State) -> list[Move]:
+        """End a unit or a run marker whose worker is still at work."""
+        place = self.parts.places[name]
+        key = (place, self.parts.at(state, place), state[LEDGER])
+        found = self._ended.get(key)
+        if found is None:
+            found = self._ended[key] = []
+            ledger = self.parts.ledger(state[LEDGER])
+            for bound, what, receipt, after in early_ends(ledger.left, name, self.parts.bare(*key[:2])):
+                spent = ledger.spend(bound)
+                label = Label(f"{self.parts.label_at(name)}{what}", f"of {receipt_text(receipt)}", ENDS_AT_WORK)
+                number = self.parts.ledger_number(spent) if spent else state[LEDGER]
+                found.append(Move(label, place, self.parts.number(*key[:2], after), number, NOBODY, ()))
+                self.happened.add(label.kind)
         return found
 
     def _only_waits(self, state: State) -> bool:
@@ -352,7 +388,7 @@ class CheckEnvironment:
             return None
         entry = self.parts.entry(receipt, broker)
         point = f"{self._cast.label_at(entry.queue)}lease"
-        label = Label(point, f"of {receipt_text(receipt)}", "ends with its worker at work")
+        label = Label(point, f"of {receipt_text(receipt)}", ENDS_AT_WORK)
         self.happened.add(label.kind)
         world, _ = self._programs.transports.expire(self.parts.bare(BROKER, broker), receipt)
         return Move(label, BROKER, self.parts.number(BROKER, broker, world), self.parts.ledger_number(spent), NOBODY, ())

@@ -27,6 +27,7 @@ UNKNOWN_APPLIED, UNKNOWN_NOT, UNKNOWN_PART = (
 CUT_OFF = "the store goes away"
 NOT_ANSWERED = "the other service is away"
 TIMED_OUT = "times out"
+UNIT_OVER = "OutcomeUnknown, its unit is over"
 TIME_OVER_NOT, TIME_OVER_APPLIED, TIME_OVER_LATER = (
     "time over, not applied",
     "time over, applied",
@@ -188,6 +189,12 @@ def outage(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
         token = operation.arguments[0]
         gone = replace(part, open=tuple(unit for unit in part.open if unit.token != token))
         yield CallOutcome(CUT_OFF, gone, raises(OutcomeUnknown))
+
+
+def disconnected(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:
+    """Lose the answer to a COMMIT whose unit the database has ended: its connection turns out to be closed."""
+    if operation.point == "commit" and not any(unit.token == operation.arguments[0] for unit in getattr(part, "open", ())):
+        yield CallOutcome(UNIT_OVER, part, raises(OutcomeUnknown))
 
 
 def silence(operation: PortOperation, part: Any) -> Iterator[CallOutcome]:

@@ -1,12 +1,14 @@
 """Parts of the world in the form in which equal ones are equal."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from onceonly.model.token import TOKEN, Token
 from onceonly_verify.workload import HOST_DEAD, SINKS
-from onceonly_verify.world import BrokerPart
+from onceonly_verify.workload_ports import STARTS
+from onceonly_verify.world import Bounds, BrokerPart
 
 _COLLECTED = SINKS | {HOST_DEAD}
 
@@ -16,6 +18,39 @@ def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
     if not getattr(store, "open", ()):
         return store, None  # nothing is held, or nothing ever is: documents know no units
     return replace(store, open=tuple(unit for unit in store.open if unit.token[0] != receipt)), None
+
+
+def open_runs(store: Any) -> tuple[Any, ...]:
+    """Return the receipts of the runs that have units open. A unit that was cut adrift is no run's any more."""
+    tokens = (unit.token for unit in getattr(store, "open", ()))
+    return tuple(sorted({token[0] for token in tokens if hasattr(token[0], "times")}))
+
+
+def recorded_runs(run_markers: Any) -> tuple[Any, ...]:
+    """Return the receipts of the runs that are recorded as being in progress."""
+    return tuple(sorted({run.token[0] for run in run_markers.runs if run.until}))
+
+
+class EarlyEnd(NamedTuple):
+    """What ends although its worker is at work: which bound that spends, what it is, whose, and the part of the world after."""
+
+    bound: str
+    what: str
+    receipt: Any
+    part: Any
+
+
+def early_ends(left: Bounds, name: str, part: Any) -> Iterator[EarlyEnd]:
+    """List what may end in this part of the world.
+
+    A database ends the unit of a process that is silent. A run marker that is old is taken for that of a dead process.
+    """
+    if left.rollbacks and name != STARTS:
+        yield from (EarlyEnd("rollbacks", "unit", receipt, roll_back(part, receipt)[0]) for receipt in open_runs(part))
+    if left.lapses and name == STARTS:
+        for receipt in recorded_runs(part):
+            after, _ = lose(part, receipt, running=None, supervised=False)
+            yield EarlyEnd("lapses", "run marker", receipt, after)
 
 
 def lose(run_markers: Any, receipt: Any, running: tuple[bytes, int] | None, supervised: bool) -> tuple[Any, None]:  # noqa: FBT001

@@ -11,7 +11,7 @@ from typing import Any
 from onceonly.adapters.memory.world import PortOperation
 from onceonly_verify.faults import do
 from onceonly_verify.forms import drained, in_order
-from onceonly_verify.workload_ports import leaves_garbage
+from onceonly_verify.workload_ports import leaves_garbage, leaves_records
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, BrokerPart, Ledger, Marks, Numbering
 
 FIRST_STORE = 4
@@ -48,7 +48,11 @@ class Parts:
 
     def label_of(self, operation: PortOperation) -> str:
         """Return what comes before a call that nobody waits for any more."""
-        return self._labels.get(operation.place.name, "")
+        return self.label_at(operation.place.name)
+
+    def label_at(self, place: str) -> str:
+        """Return what comes before what happens by itself to a store."""
+        return self._labels.get(place, "")
 
     def at(self, numbers: tuple[int, ...] | list[int], place: int) -> int:
         if place < FIRST_STORE:
@@ -62,7 +66,7 @@ class Parts:
         found = self._pending.get(key)
         if found is None:
             worlds = self.stores(numbers[STORE])
-            pending = any(worlds[name].records for name in stores)
+            pending = any(leaves_records(worlds[name]) for name in stores)
             found = self._pending[key] = pending or any(leaves_garbage(worlds[name]) for name in swept)
         return found
 

@@ -42,6 +42,7 @@ MODULES = {
     "onceonly.adapters.memory.documents": "memory_documents",
     "onceonly.documents.compare_and_set": "",
     "onceonly.documents.store": "documents",
+    "onceonly.documents.pending": "document_pending",
     "onceonly.documents.register": "register",
     "onceonly.documents.transactions": "document_transactions",
     "onceonly.documents.dedup": "marks",
@@ -85,6 +86,7 @@ class Programs(NamedTuple):
     memory_documents: Any
     documents: Any
     marks: Any
+    document_pending: Any
     register: Any
     document_transactions: Any
     transports: Any

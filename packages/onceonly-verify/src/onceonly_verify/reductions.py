@@ -14,7 +14,7 @@ from onceonly_verify.parts import Parts
 from onceonly_verify.roles import Cast
 from onceonly_verify.trie import Node
 from onceonly_verify.workload import SINKS
-from onceonly_verify.world import BROKER, LEDGER, STORE, WORKERS, Ledger, State
+from onceonly_verify.world import BROKER, LEDGER, SPONTANEOUS, STORE, WORKERS, Ledger, State
 
 
 class Reductions:
@@ -74,7 +74,7 @@ class Reductions:
         found = self._quiet.get(ledger)
         if found is None:
             known = self._parts.ledger(ledger)
-            found = self._quiet[ledger] = not (known.left.expiries or known.pending)
+            found = self._quiet[ledger] = not (known.pending or any(getattr(known.left, name) for name in SPONTANEOUS))
         return found
 
     def is_first(self, node: Node, where: tuple[int, int], ledger: Ledger) -> bool:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from onceonly_verify.actors.hosts import GIVES_UP
 from onceonly_verify.check import Check
 from onceonly_verify.checks import CHECKS
-from onceonly_verify.environment import CheckEnvironment
+from onceonly_verify.environment import ENDS_AT_WORK, CheckEnvironment
 from onceonly_verify.explorer import Exploration, Explorer
 from onceonly_verify.faults import (
     ANSWER_LOST,
@@ -19,6 +19,7 @@ from onceonly_verify.faults import (
     TIME_OVER_APPLIED,
     TIME_OVER_NOT,
     TO_PEERS,
+    UNIT_OVER,
 )
 from onceonly_verify.invariants.auditor import Auditor
 from onceonly_verify.mutants import MUTANTS, Mutant
@@ -134,10 +135,14 @@ def _required_at_one(check: Check, happened: frozenset[str]) -> set[str]:
     if check.bounds.cuts:
         wanted |= {f"{point}: {TIME_OVER_NOT}" for point in check.reaches if point != "ack"}
         wanted |= {f"{point}: {TIME_OVER_APPLIED}" for point in ("commit", "save") if point in check.reaches}
+    if check.bounds.rollbacks:
+        wanted |= {f"unit: {ENDS_AT_WORK}"} | ({f"commit: {UNIT_OVER}"} if "commit" in check.reaches else set())
+    if check.bounds.lapses:
+        wanted.add(f"run marker: {ENDS_AT_WORK}")
     if check.bounds.crashes:
         wanted |= {f"{point}: crash before" for point in check.reaches} | {"lease: ends"}
     if check.bounds.expiries:
-        wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", "lease: ends with its worker at work"}
+        wanted |= {f"ack: {LATE_IGNORED}", f"ack: {LATE_ACCEPTED}", f"lease: {ENDS_AT_WORK}"}
     return wanted
 
 
@@ -145,6 +150,8 @@ def _required_of(role: Role, bounds: Bounds, happened: frozenset[str]) -> set[st
     """Name what a worker of a kind that is no endpoint's must do."""
     wanted = {f"{point}: applied" for point in role.reaches}
     wanted |= {f"{role.point}: applied"} if role.point == GIVES_UP else set()
+    if bounds.rollbacks and "commit" in role.reaches:
+        wanted.add(f"commit: {UNIT_OVER}")
     if bounds.crashes:
         wanted |= {f"{point}: crash before" for point in role.reaches}
     if bounds.failures:

@@ -161,6 +161,7 @@ class Walk:
         return [
             *([self._crash] if left.crashes else []),
             *([self._simulation.player.expiring] if left.expiries else []),
+            *([self._simulation.player.ending] if left.rollbacks or left.lapses else []),
             *([self._fail, self._lost_arrivals] if left.failures else []),
             *([self._cut] if left.outage or left.silences else []),
         ]

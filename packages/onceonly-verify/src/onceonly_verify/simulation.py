@@ -108,6 +108,7 @@ class Simulation:
             yield from player.landing()
             yield from self.ticking()
             yield from player.expiring()
+            yield from player.ending()
         elif call:
             yield from player.applied(who, call)
             yield from player.failing(who, call)

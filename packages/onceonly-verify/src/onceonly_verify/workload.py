@@ -290,6 +290,8 @@ class Workload(Struct, frozen=True):
     """How often it is looked how an attempt of theirs ended."""
     timing: Timing | None = None
     """How time passes; None where it stands still."""
+    leases: bool = False
+    """Whether relays lease what they take, and come before or after the end of all leases. On documents only."""
     page: int = 10
     """How many records or tokens a relay or sweeper reads at once."""
     strangers: int = 0

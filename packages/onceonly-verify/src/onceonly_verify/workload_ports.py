@@ -93,7 +93,7 @@ def ports_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
         endpoint=endpoint,
         store=store,
         fence=store,
-        pending=store if is_searched else None,
+        pending=store if is_searched else programs.document_pending.DocumentPending(store, store.documents),
         handlers=handlers,
         admission=_admission_of(workload, programs, driver, endpoint=endpoint),
         effects=_effects_of(workload, programs, driver, store, endpoint=endpoint, has_peers=has_peers),
@@ -298,6 +298,13 @@ def leaves_garbage(world: Any) -> bool:
     return bool(getattr(world, "rows", ())) or any(is_swept(each) for each in getattr(world, "prepared", ()))
 
 
+def leaves_records(world: Any) -> bool:
+    """Return whether a relay would find something in this part of the world."""
+    if hasattr(world, "written"):
+        return any(each.pending_for for each in world.written)
+    return bool(world.records)
+
+
 def marked(dedup: Any) -> dict[bytes, bytes]:
     """Return the marks of a dedup store, with their fingerprints."""
     if not hasattr(dedup, "written"):
@@ -322,6 +329,11 @@ def listed_since(world: Any) -> list[int]:
         rows = [each.body for each in world.written if each.body is not None and each.key.startswith(LISTED)]
         return [int(_decode_any(body)["at"]) for body in rows]
     return [each.at for name in ("prepared", "rows") for each in getattr(world, name, ())]
+
+
+def leases_key(endpoint: str) -> str:
+    """Return the document with the leases of an endpoint's relays."""
+    return f"relay/{endpoint}"
 
 
 class Views:
@@ -396,7 +408,7 @@ class Views:
         records: list[StoredRecord] = []
         over: set[Identity] = set()
         for each in worlds[self._places[endpoint]].written:
-            if each.body is None or each.key == SPOILED or each.key.startswith(LISTED):
+            if each.body is None or each.key in {SPOILED, leases_key(endpoint)} or each.key.startswith(LISTED):
                 continue
             document = _document(each.key, each.body)
             notes += decode_rows(document.state)

@@ -15,6 +15,9 @@ STORE, BROKER, LETTERS, LEDGER, WORKERS = 0, 1, 2, 3, 4
 SETTLING = frozenset({"ack", "release"})
 """The calls that settle deliveries."""
 
+SPONTANEOUS = ("expiries", "rollbacks", "lapses")
+"""The faults that happen to workers between their calls."""
+
 State = tuple[int, ...]
 Marks = tuple[PortOperation, ...]
 """Operations done at once, without a call."""
@@ -51,6 +54,10 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """How many calls of another service may go unanswered, because it is away."""
     cuts: int = 0
     """How many calls of a process the end of the host's time may interrupt."""
+    rollbacks: int = 0
+    """How many open units the database may end while their processes are at work, as it ends one that is silent for long."""
+    lapses: int = 0
+    """How many processes at work may be taken for dead, because their run markers are old."""
 
     def text(self) -> str:
         words = (
@@ -62,6 +69,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
             (self.outage, "commit in an outage", "commits in an outage"),
             (self.silences, "call of a service that is away", "calls of a service that is away"),
             (self.cuts, "end of the host's time", "ends of the host's time"),
+            (self.rollbacks, "unit ended by the database", "units ended by the database"),
+            (self.lapses, "process taken for dead", "processes taken for dead"),
         )
         return ", ".join(count(*word) for word in words if word[0]) or "no faults"
 

@@ -16,10 +16,22 @@ from onceonly_verify.call_text import about, batch_text, receipt_text
 from onceonly_verify.check import Check
 from onceonly_verify.clock import ring_ticks
 from onceonly_verify.driver import HandlerChoice
-from onceonly_verify.environment import first_parts
+from onceonly_verify.environment import ENDS_AT_WORK, first_parts
 from onceonly_verify.explorer import ExploredStep
-from onceonly_verify.faults import ANSWER_LOST, APPLIED, CallOutcome, cut, do, failures, interrupted, outage, silence, successes
-from onceonly_verify.forms import lose, roll_back
+from onceonly_verify.faults import (
+    ANSWER_LOST,
+    APPLIED,
+    CallOutcome,
+    cut,
+    disconnected,
+    do,
+    failures,
+    interrupted,
+    outage,
+    silence,
+    successes,
+)
+from onceonly_verify.forms import early_ends, lose, roll_back
 from onceonly_verify.invariants.copies import refused_for, wrong_copy
 from onceonly_verify.names import names_of
 from onceonly_verify.parts import Parts
@@ -28,7 +40,7 @@ from onceonly_verify.reductions import makes_no_difference
 from onceonly_verify.roles import Batch, Begun, Cast, Role, redelivered
 from onceonly_verify.time_steps import TICK, TICKS, TimeKeeper, tick
 from onceonly_verify.workload import BLAMED, End
-from onceonly_verify.workload_ports import Views
+from onceonly_verify.workload_ports import STARTS, Views
 from onceonly_verify.world import BROKER, LEDGER, STORE, Ledger
 
 WORLD = -1
@@ -170,8 +182,9 @@ class WorldPlayer:
 
     def applied(self, who: int, call: PortOperation) -> list[Option]:
         """Let a call succeed; nothing while it has to wait."""
-        place = self.parts.place_of(call)
-        return [self._called(who, call, form) for form in successes(call, self.part(place))]
+        part = self.part(self.parts.place_of(call))
+        forms = [*successes(call, part), *(disconnected(call, part) if self._check.bounds.rollbacks else ())]
+        return [self._called(who, call, form) for form in forms]
 
     def failing(self, who: int, call: PortOperation) -> list[Option]:
         """Let a call fail, in every form."""
@@ -204,8 +217,18 @@ class WorldPlayer:
             if entry.held_until:
                 world, _ = self._transports.expire(self.part(BROKER), entry.receipt)
                 point = f"{self._opening.cast.label_at(entry.queue)}{LEASE}"
-                ends = CallOutcome("ends with its worker at work", world, None)
+                ends = CallOutcome(ENDS_AT_WORK, world, None)
                 found.append(Option(WORLD, point, entry.receipt, BROKER, ends, "expiries"))
+        return found
+
+    def ending(self) -> list[Option]:
+        """Let a unit or a run marker end while its worker is still at work."""
+        found = []
+        for name in (*dict.fromkeys(self._opening.cast.store_of(role).name for role in self.roles), STARTS):
+            place, label = self.parts.places[name], self.parts.label_at(name)
+            for bound, what, receipt, after in early_ends(self._check.bounds, name, self.part(place)):
+                form = CallOutcome(ENDS_AT_WORK, after, None)
+                found.append(Option(WORLD, f"{label}{what}", receipt, place, form, bound))
         return found
 
     def landing(self) -> list[Option]:

@@ -16,10 +16,11 @@ from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
 from onceonly.ports.run_markers import DeadRuns, StartResult
 from onceonly_verify.checked_handlers import EventClock
+from onceonly_verify.clock import is_to_come
 from onceonly_verify.invariants.reports import reported
 from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role, receive_batches
-from onceonly_verify.workload import HOST_DEAD, Workload
+from onceonly_verify.workload import HOST_DEAD, DeduplicationMode, Workload
 
 GIVES_UP = "gives up"
 FROM_HOST = MemoryReceipt(number=0, times=0)
@@ -36,6 +37,7 @@ def hosted_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role,
             batch=batch,
             is_hosted=True,
             begins=partial(_delivered, most=workload.hosted_most),
+            waits=is_to_come if workload.deduplication is DeduplicationMode.RING else None,
             program=_serve,
         )
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.transport import MemoryReceipt
 from onceonly.adapters.memory.world import PortOperation
+from onceonly.documents.pending import LONGEST_LEASE_MS
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
@@ -27,12 +29,15 @@ from onceonly_verify.workload_ports import TOKENS, ports_of, tokens_of
 
 FROM_NOWHERE = MemoryReceipt(number=0, times=0)
 """The receipt of what comes from no queue."""
-LOOK = "to look"
+LOOK, TAKE, TAKE_LATER = "to look", "to take", "to take after all leases"
 TOKENS_SWEPT = ("token-prepared", "load", "save", "token-discard")
 TOKENS_FENCED = ("token-prepared", "fence", "token-discard")
 ARTIFACTS_SWEPT = ("keys", "load", "save", "artifact-names")
 ROWS_SWEPT = ("row-old", "row-cancel", "artifact-names", "row-remove")
 REQUESTS_SWEPT = ("keys", "load", "save", "remote-delete")
+SEARCHED_RELAYED, LISTED_RELAYED = ("undispatched", "send", "forget"), ("pending", "load", "send", "save")
+LEASE = 1
+"""For how long a relay leases what it takes. A lease by a clock that is later by `LONGEST_LEASE_MS` counts as none."""
 LATER = 1
 """An instant by which all is old that was stored at the beginning of time, where the checker's clock stands still."""
 
@@ -47,8 +52,11 @@ def relay_roles(workload: Workload, *, relays: int) -> tuple[Role, ...]:
             label=f"{label}relay: ",
             workers=relays,
             finishes=True,
-            reaches=("undispatched", "send", "forget", *(["find"] if told.get(endpoint) else [])),
-            begins=partial(wake, told=told.get(endpoint, ())),
+            reaches=(
+                *(LISTED_RELAYED if workload.deduplication in WITH_ENTITIES else SEARCHED_RELAYED),
+                *(["find"] if told.get(endpoint) else []),
+            ),
+            begins=partial(wake_to_take if workload.leases else wake, told=told.get(endpoint, ())),
             program=relay_records,
         )
         for endpoint, label in zip(workload.endpoints, workload.labels, strict=True)
@@ -171,6 +179,22 @@ def wake(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ())
         yield broker, (Delivery(receipt=FROM_NOWHERE, queue=role.queue, headers=(), body=text.encode()),)
 
 
+class StoppedClock:
+    """The clock of one run of a relay."""
+
+    def __init__(self, instant: int) -> None:
+        self._instant = instant
+
+    def now(self) -> int:
+        return self._instant
+
+
+def wake_to_take(broker: Any, role: Role, _transports: Any, *, told: Sequence[str] = ()) -> Iterator[Begun]:
+    """Wake a relay that leases what it takes, at any moment before or after the end of the leases of others."""
+    for text in (TAKE, TAKE_LATER, *told):
+        yield broker, (Delivery(receipt=FROM_NOWHERE, queue=role.queue, headers=(), body=text.encode()),)
+
+
 async def relay_records(programs: Programs, batch: Batch, ports: Ports) -> None:
     """Find records in one of the runtime's two ways, and run the shipping relay on what there is."""
     if ports.pending is None:
@@ -181,6 +205,14 @@ async def relay_records(programs: Programs, batch: Batch, ports: Ports) -> None:
         if text == LOOK:
             now = clock_of(handlers.workload, handlers.driver).now()
             records = await ports.pending.undispatched(now + LATER, handlers.workload.page)
+        elif text in {TAKE, TAKE_LATER}:
+            instant = LATER if text == TAKE else LATER + LONGEST_LEASE_MS + LEASE
+            store: Any = ports.store
+            own = programs.documents.DocumentStore(
+                store.documents, ports.endpoint, clock=StoppedClock(instant), history=timedelta(milliseconds=store.history)
+            )
+            pending = programs.document_pending.DocumentPending(own, store.documents)
+            records = await pending.take(instant, handlers.workload.page, lease=LEASE)
         else:
             records = await ports.pending.find([Identity(ports.endpoint, text)])
         if records:

@@ -5,6 +5,8 @@ from msgspec.structs import replace
 from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check, named
 from onceonly_verify.checks.batches import BATCH_CHECKS, PAIR_CHECKS
+from onceonly_verify.checks.drivers import DRIVER_CHECKS
+from onceonly_verify.checks.frozen import FROZEN_CHECKS
 from onceonly_verify.checks.full_batches import BATCH_HANDLER_CHECKS, FULL_CHECKS
 from onceonly_verify.checks.hosted import HOSTED_CHECKS
 from onceonly_verify.checks.leftovers import LEFTOVER_CHECKS
@@ -238,7 +240,9 @@ CHECKS = named(
     CLIENT_CHECKS,
     OWN_TRANSACTION_CHECKS,
     SEARCHED_CHECKS,
+    DRIVER_CHECKS,
     HOSTED_CHECKS,
+    FROZEN_CHECKS,
     REQUEST_CHECKS,
     EXECUTION_CHECKS,
     LEFTOVER_CHECKS,

@@ -85,7 +85,8 @@ class Auditor:
         left = self._parts.ledger(self._parts.first[LEDGER]).left
         self._overtaken = bool(left.sweeps and (left.crashes or left.failures))
         works = all(behaviour is Behaviour.WORKS for _, behaviour in workload.behaviours)
-        self._is_undisturbed = works and not (left.crashes or left.failures or left.sweeps or left.outage or left.silences)
+        disturbances = (left.crashes, left.failures, left.sweeps, left.outage, left.silences, left.rollbacks, left.lapses)
+        self._is_undisturbed = works and not any(disturbances)
         self._is_given_back = workload.patient and not (left.crashes or left.expiries) and left.failures == 1
         """Whether a failed acknowledgement or release makes no message a suspect: nothing else goes wrong after it."""
         self._mismatched = workload.mismatched()

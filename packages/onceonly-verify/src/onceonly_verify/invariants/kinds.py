@@ -61,6 +61,8 @@ NOT_COVERED = (
     "SQL, drivers and brokers. The checks use adapters in memory.",
     "Real time and drift of clocks. Time moves in steps of half an hour, and clocks differ by one step at most.",
     "Time at several endpoints, and the age at which relays take records. Worlds with time have one endpoint and no relay.",
+    "Leases of relays in tables. On documents, a relay comes before or after the end of all leases.",
+    "A tombstone that waits for an open transaction with its record. In memory, a commit is one step.",
     "Larger worlds: more copies, workers, endpoints and faults at once than a check names.",
     "Several batches in one process. Each loop of a worker dies alone here, and a run alone has no other unit beside it.",
     "The runtime around the algorithms: when relays, sweepers and janitors wake up, leader election and shutdown.",

@@ -7,6 +7,8 @@ from onceonly_verify.mutants.adapters import ADAPTERS
 from onceonly_verify.mutants.artifacts import ARTIFACTS
 from onceonly_verify.mutants.batches import BATCH_HANDLERS, BATCHES
 from onceonly_verify.mutants.deaths import DEATHS, HOPELESS
+from onceonly_verify.mutants.drivers import DRIVERS
+from onceonly_verify.mutants.frozen import FROZEN
 from onceonly_verify.mutants.hosted import HOSTED, OWN_TRANSACTIONS
 from onceonly_verify.mutants.known_bad import Mutant, named
 from onceonly_verify.mutants.outbox import CHAINED, OUTBOX
@@ -37,7 +39,9 @@ MUTANTS = named(
     CLIENTS,
     OWN_TRANSACTIONS,
     SEARCHED,
+    DRIVERS,
     HOSTED,
+    FROZEN,
     EXECUTION,
     EXECUTIONS,
     CALLING,
