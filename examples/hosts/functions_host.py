@@ -1,22 +1,38 @@
 """A local Azure Functions host: the services that keep the messages, and the host that delivers them to a worker process.
 
-The rules are those of Azure as its users know them. They were not compared with a host in the cloud. Seconds are shorter here.
+The rules are those of Azure's documentation and of the published source of the host's extensions. They were not compared with
+a host in the cloud. Seconds are shorter here. In brackets is where a rule comes from, listed below.
 
 Service Bus      Peek-lock. A delivery counts from 1. The host renews locks while it lives, completes a message after its
-                 function has returned, and abandons it after an exception. A message whose lock expires, or that is abandoned,
-                 is delivered again at once, until it was delivered 10 times (`maxDeliveryCount`): then it is dead-lettered.
-                 With cardinality many, all messages of a batch are completed, or all are abandoned.
+                 function has returned, and abandons it after an exception [1]. A message whose lock expires, or that is
+                 abandoned, is delivered again at once, until it was delivered 10 times (`maxDeliveryCount`). Then the service
+                 dead-letters it with the reason `MaxDeliveryCountExceeded` [2]. A settlement with a lock that has expired
+                 fails. With cardinality many, all messages of a batch are completed, or all are abandoned.
+Sessions         The messages of a session are delivered one after another, in order, to one host at a time [3]. Here a batch
+                 has one message of a session.
 Storage queues   A message is hidden while its function runs. It is deleted after that has returned, and visible again after
-                 an exception. After 5 tries (`maxDequeueCount`) it is moved to the poison queue.
+                 an exception. After 5 tries (`maxDequeueCount`) the host moves it to the queue `<name>-poison`, which keeps no
+                 reason [4].
 Event Hubs       A batch of a partition, from its checkpoint. The checkpoint is written after the function has ended, also
-                 with an exception, unless a retry policy repeats it in the host. A host that dies has not written it.
-Timers           The status {Last, Next} is stored. It is written after the function has ended, also with an exception, unless
-                 a retry policy repeats it. A host that starts and finds Next in the past runs that tick, past due. A tick
-                 during which the host died runs twice.
+                 with an exception, unless a retry policy repeats it in the host [5]. A host that dies has not written it.
+Timers           One host at a time runs a timer: it holds a lease. The status {Last, Next} is stored. It is written after the
+                 function has ended, also with an exception, after all repetitions of a retry policy. Next is the first
+                 instant of the schedule after the run began, so ticks that no host ran are one run, not several. A host that
+                 starts and finds Next in the past runs that tick, past due. All later runs of this host are not past due.
+                 A tick during which the host died runs again, by the next host [6]. The documentation says that the retries
+                 of a timer do not go on in another instance [5]. The run of a tick that is past due is not one of these.
+HTTP             The client waits. It gets the response, 500 after an exception, or none if the host dies. Nothing is repeated.
 Output bindings  What a function returns is sent after it has returned, and before the message is completed.
 
 Services outlive hosts. `kill` ends the host and its worker: nothing is settled, and locks expire. `kill_worker` ends the worker
 only: the host sees its invocations fail. `freeze` stops both: no lock is renewed, and another host may get the messages.
+
+1  Azure Service Bus trigger for Azure Functions, PeekLock behavior
+2  Overview of Service Bus dead-letter queues, maximum delivery count
+3  Message sessions (Azure Service Bus)
+4  Azure Queue storage trigger for Azure Functions, poison messages
+5  Azure Functions error handling and retries, retry policies
+6  Timer trigger for Azure Functions; TimerListener of azure-webjobs-sdk-extensions
 """
 
 import asyncio
@@ -25,7 +41,7 @@ import os
 import signal
 import sys
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,11 +49,16 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 ROOT = Path(__file__).parents[2]
 MAX_DELIVERY_COUNT, MAX_DEQUEUE_COUNT = 10, 5
+SERVER_ERROR = 500
+TOO_MANY_DELIVERIES = "MaxDeliveryCountExceeded"
+SESSION = "session"
+"""The property of a message in this model that is its session."""
 LOCK_SECONDS, GLANCE_SECONDS = 1.0, 0.02
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -52,13 +73,20 @@ class Kept:
     deliveries: int = 0
     lock: str = ""
     until: float = 0.0
+    reason: str = ""
+    """Why it is a dead letter. A poison queue keeps none."""
+
+    @property
+    def session(self) -> str:
+        """The session of the message. Empty if it has none."""
+        return str(self.properties.get(SESSION, ""))
 
 
 class LeasingQueue:
-    """A queue of Service Bus, or of Azure Storage: a message is leased to one host at a time."""
+    """A queue or a subscription of Service Bus, or a queue of Azure Storage: a message is leased to one host at a time."""
 
-    def __init__(self, most: int, *, lease: float = LOCK_SECONDS) -> None:
-        self._most, self._lease = most, lease
+    def __init__(self, most: int, *, lease: float = LOCK_SECONDS, reason: str = TOO_MANY_DELIVERIES) -> None:
+        self._most, self._lease, self._reason = most, lease, reason
         self.messages: list[Kept] = []
         self.dead: list[Kept] = []
 
@@ -69,13 +97,19 @@ class LeasingQueue:
     def receive(self, most: int = 1) -> list[Kept]:
         """Lease messages that are not leased. One that was delivered too often is dead."""
         now, found = time.monotonic(), list[Kept]()
+        busy = {each.session for each in self.messages if each.session and each.until > now}
         for message in [each for each in self.messages if each.until <= now]:
             if len(found) == most:
                 break
+            if message.session in busy:
+                continue
             if message.deliveries >= self._most:
                 self.messages.remove(message)
+                message.reason = self._reason
                 self.dead.append(message)
                 continue
+            if message.session:
+                busy.add(message.session)
             message.deliveries += 1
             message.lock, message.until = uuid4().hex, now + self._lease
             found.append(Kept(**vars(message)))
@@ -92,10 +126,12 @@ class LeasingQueue:
         self.messages = [each for each in self.messages if each not in held]
         return len(held)
 
-    def abandon(self, leased: Sequence[Kept]) -> None:
-        """Make messages visible at once."""
-        for message in self._held(leased):
+    def abandon(self, leased: Sequence[Kept]) -> int:
+        """Make messages visible at once whose lease is not lost. Returns how many these are."""
+        held = self._held(leased)
+        for message in held:
             message.until = 0.0
+        return len(held)
 
     def _held(self, leased: Sequence[Kept]) -> list[Kept]:
         locks, now = {each.lock for each in leased}, time.monotonic()
@@ -116,11 +152,18 @@ class Partition:
 
 @dataclass
 class TimerStatus:
-    """The stored schedule of a timer that is due each minute. `wanted` ticks are planned, all of them in the past."""
+    """The stored schedule of a timer that is due each minute, and the lease of the host that runs it.
+
+    `wanted` counts the ticks whose instant has passed. `ticks` is the number of the next one by the stored status.
+    """
 
     wanted: int = 0
     ticks: int = 0
     runs: int = 0
+    began: set[int] = field(default_factory=set)
+    """The numbers of the ticks that were run, or begun."""
+    holder: object = None
+    until: float = 0.0
 
     @property
     def due(self) -> bool:
@@ -132,6 +175,13 @@ class TimerStatus:
         """What a function sees while the next tick runs."""
         last, planned = (EPOCH + timedelta(minutes=each) for each in (self.ticks - 1, self.ticks))
         return {"Last": last.isoformat(), "Next": planned.isoformat(), "LastUpdated": last.isoformat()}
+
+    def is_held_by(self, host: object) -> bool:
+        """Take or renew the lease for a host. Returns whether it has it."""
+        if self.holder not in {None, host} and self.until > time.monotonic():
+            return False
+        self.holder, self.until = host, time.monotonic() + LOCK_SECONDS
+        return True
 
 
 @dataclass
@@ -146,12 +196,41 @@ class Cloud:
     """What output bindings have sent."""
 
     @property
-    def waiting(self) -> int:
-        """How much is not handled."""
+    def messages_waiting(self) -> int:
+        """How many messages and events are not handled."""
         queues = [*self.service_bus.values(), *self.storage.values()]
         behind = sum(len(each.events) - each.checkpoint for each in self.partitions.values())
-        ticks = sum(each.wanted - each.ticks for each in self.timers.values())
-        return sum(len(each.messages) for each in queues) + behind + ticks
+        return sum(len(each.messages) for each in queues) + behind
+
+    @property
+    def waiting(self) -> int:
+        """How much is not handled, ticks included."""
+        return self.messages_waiting + sum(each.due for each in self.timers.values())
+
+
+class ClientRequest(NamedTuple):
+    """A request of a client to an HTTP function."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ClientResponse(NamedTuple):
+    """The response to it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Settled(NamedTuple):
+    """What the host did with the messages of an invocation. `held` counts those whose lock was not lost."""
+
+    ids: Sequence[str]
+    is_completed: bool
+    held: int
 
 
 class WorkerDied(Exception):
@@ -184,6 +263,7 @@ class FunctionsHost:
         self._turning, self._ready = asyncio.Event(), asyncio.Event()
         self._reported: asyncio.Queue[str] = asyncio.Queue()
         self.errors: list[str] = []
+        self.settled: asyncio.Queue[Settled] = asyncio.Queue()
 
     async def start(self) -> None:
         """Start the worker, and deliver."""
@@ -246,8 +326,10 @@ class FunctionsHost:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         self._signal(number)
-        if self._process is not None:
-            await self._process.wait()
+        process, self._process = self._process, None
+        if process is not None:
+            await process.wait()
+        self._fail(self._waiting)
 
     async def _start_worker(self) -> None:
         self._process = process = await asyncio.create_subprocess_exec(
@@ -278,11 +360,15 @@ class FunctionsHost:
                     found.set_result(told)
             else:
                 self._reported.put_nowait(line)
+        self._fail(waiting)
+        self._reported.put_nowait("")
+        self._ready.set()
+
+    @staticmethod
+    def _fail(waiting: dict[int, "asyncio.Future[Any]"]) -> None:
         for each in waiting.values():
             if not each.done():
                 each.set_exception(WorkerDied())
-        self._reported.put_nowait("")
-        self._ready.set()
 
     async def invoke(self, function: str, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> Any:
         """Have the worker call a function. Raises FunctionFailed, WorkerDied."""
@@ -303,10 +389,15 @@ class FunctionsHost:
         if "error" in told:
             self.errors.append(told["error"])
             raise FunctionFailed(told["error"])
-        if told["returned"] is not None:
-            returned = told["returned"]
-            self._cloud.sent += returned if isinstance(returned, list) else [returned]
-        return told["returned"]
+        return told.get("returned")
+
+    async def request(self, function: str, request: ClientRequest) -> ClientResponse:
+        """Send a request to an HTTP function. Returns 500 after an exception. Raises WorkerDied if there is no response."""
+        try:
+            returned = await self.invoke(function, http_data(request), {})
+        except FunctionFailed:
+            return ClientResponse(SERVER_ERROR, {}, b"")
+        return ClientResponse(returned["status"], returned["headers"], b64decode(returned["body"]))
 
     async def _leasing(self, name: str, queue: LeasingQueue, service: str) -> None:
         while True:
@@ -316,12 +407,14 @@ class FunctionsHost:
                 continue
             renewing = asyncio.create_task(self._renew(queue, leased))
             try:
-                await self.invoke(name, *_DATA[service](leased))
+                returned = await self.invoke(name, *_DATA[service](leased))
+                if returned is not None:
+                    self._cloud.sent += returned if isinstance(returned, list) else [returned]
             except (FunctionFailed, WorkerDied):
-                queue.abandon(leased)
+                self.settled.put_nowait(Settled([each.id for each in leased], is_completed=False, held=queue.abandon(leased)))
                 await asyncio.sleep(GLANCE_SECONDS)
             else:
-                queue.complete(leased)
+                self.settled.put_nowait(Settled([each.id for each in leased], is_completed=True, held=queue.complete(leased)))
             finally:
                 renewing.cancel()
 
@@ -352,15 +445,28 @@ class FunctionsHost:
             return
 
     async def _timer(self, name: str, timer: TimerStatus) -> None:
+        is_past_due = timer.due
         while True:
             await self._turning.wait()
-            if not timer.due:
+            if not timer.is_held_by(self) or not timer.due:
                 await asyncio.sleep(GLANCE_SECONDS)
                 continue
             timer.runs += 1
-            told = {"IsPastDue": True, "ScheduleStatus": timer.status, "Schedule": {"AdjustForDST": True}}
-            await self._repeated(partial(self.invoke, name, {"type": "json", "value": json.dumps(told)}, {}))
-            timer.ticks += 1
+            timer.began.add(timer.ticks)
+            next_ = timer.wanted  # of the instant at which it began
+            renewing = asyncio.create_task(self._hold(timer))
+            told = {"IsPastDue": is_past_due, "ScheduleStatus": timer.status, "Schedule": {"AdjustForDST": True}}
+            try:
+                await self._repeated(partial(self.invoke, name, {"type": "json", "value": json.dumps(told)}, {}))
+            finally:
+                renewing.cancel()
+            timer.ticks, is_past_due = next_, False
+
+    async def _hold(self, timer: TimerStatus) -> None:
+        while True:
+            await asyncio.sleep(LOCK_SECONDS / 4)
+            await self._turning.wait()
+            timer.is_held_by(self)
 
 
 def _text(value: object) -> dict[str, object]:
@@ -369,6 +475,13 @@ def _text(value: object) -> dict[str, object]:
 
 def _json(value: object) -> dict[str, object]:
     return {"type": "json", "value": json.dumps(value)}
+
+
+def http_data(request: ClientRequest) -> Mapping[str, Any]:
+    """Return what an HTTP trigger sends to a worker."""
+    query = dict(parse_qsl(urlsplit(request.url).query))
+    value = {"method": request.method, "url": request.url, "headers": request.headers, "query": query}
+    return {"type": "http", "value": {**value, "body": b64encode(request.body).decode()}}
 
 
 def service_bus_data(leased: Sequence[Kept], *, many: bool = False) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -382,6 +495,7 @@ def service_bus_data(leased: Sequence[Kept], *, many: bool = False) -> tuple[Map
             "LockTokenArray": _json([each.lock for each in leased]),
             "ApplicationPropertiesArray": _json([each.properties for each in leased]),
             "UserPropertiesArray": _json([each.properties for each in leased]),
+            "SessionIdArray": _json([each.session or None for each in leased]),
         }
     (message,) = leased
     return {"type": "bytes", "value": bodies[0]}, {
@@ -391,6 +505,7 @@ def service_bus_data(leased: Sequence[Kept], *, many: bool = False) -> tuple[Map
         "LockToken": _text(message.lock),
         "ApplicationProperties": _json(message.properties),
         "UserProperties": _json(message.properties),
+        **({"SessionId": _text(message.session)} if message.session else {}),
     }
 
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import sys
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -25,13 +25,35 @@ THREADS = 4
 
 
 def datum_of(written: Mapping[str, Any]) -> meta.Datum:
-    """Return a value as the host sends it: text, JSON, a number, bytes, or a list of bytes."""
+    """Return a value as the host sends it: text, JSON, a number, bytes, a list of bytes, or a request."""
     value = written["value"]
+    if written["type"] == "http":
+        value = {
+            **{name: _text(value[name]) for name in ("method", "url")},
+            **{name: {key: _text(each) for key, each in value[name].items()} for name in ("headers", "query")},
+            "params": {},
+            "body": meta.Datum(b64decode(value["body"]), "bytes"),
+        }
     if written["type"] == "bytes":
         value = b64decode(value)
     if written["type"] == "collection_bytes":
         value = SimpleNamespace(bytes=[b64decode(each) for each in value])
     return meta.Datum(value, written["type"])
+
+
+def _text(value: str) -> meta.Datum:
+    return meta.Datum(value, "string")
+
+
+def printable(returned: Any) -> Any:
+    """Return a result as JSON can write it. The library's converter makes the host's form of a response."""
+    if not isinstance(returned, func.HttpResponse):
+        return returned
+    converter = meta.get_binding_registry().get("http")  # type: ignore[no-untyped-call]
+    written = converter.encode(returned, expected_type=None).value
+    headers = {name: each.value for name, each in written["headers"].items()}
+    body = b64encode(returned.get_body()).decode()
+    return {"status": int(written["status_code"].value), "headers": headers, "body": body}
 
 
 async def invoke(function: Any, pool: ThreadPoolExecutor, invocation: Mapping[str, Any]) -> Any:
@@ -54,7 +76,7 @@ async def answer(function: Any, pool: ThreadPoolExecutor, invocation: Mapping[st
     except Exception as error:  # noqa: BLE001 - whatever it is, the host gets it
         told["error"] = f"{type(error).__name__}: {error}"
     else:
-        told["returned"] = returned
+        told["returned"] = printable(returned)
     os.write(1, f"{json.dumps(told)}\n".encode())
 
 

@@ -1,11 +1,13 @@
 """Orders with Azure Functions: each order is a row, and an event by an output binding, which the host sends afterwards."""
 
 import json
+from uuid import uuid4
 
+import aio_pika
 import azure.functions as func
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
-from examples.hosts.program import STORE, Order, report
+from examples.hosts.program import BROKER, PLACED, STORE, Order, report
 
 sessions = async_sessionmaker(create_async_engine(STORE))
 app = func.FunctionApp()
@@ -20,6 +22,20 @@ async def place_order(message: func.ServiceBusMessage) -> str:
         session.add(Order(order_id=order_id))
     report(order_id)
     return json.dumps({"order_id": order_id})
+
+
+@app.route(route="orders", methods=["POST"])
+async def accept_order(req: func.HttpRequest) -> func.HttpResponse:
+    """Write the row of a client's request, and announce it afterwards."""
+    order_id = str(req.get_json()["order_id"])
+    async with sessions.begin() as session:
+        session.add(Order(order_id=order_id))
+    report(order_id)
+    async with await aio_pika.connect(BROKER) as connection:
+        channel = await connection.channel()
+        body = json.dumps({"order_id": order_id}).encode()
+        await channel.default_exchange.publish(aio_pika.Message(body), PLACED)
+    return func.HttpResponse(json.dumps({"placed": uuid4().hex}), status_code=201, mimetype="application/json")
 
 
 @app.retry(strategy="fixed_delay", max_retry_count="-1", delay_interval="00:00:01")
