@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import azure.functions as func
 from azure.cosmos.aio import ContainerProxy, CosmosClient
-from azure.cosmos.exceptions import CosmosResourceNotFoundError
+from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from examples.hosts.program import STORE
 
@@ -48,9 +48,10 @@ async def count(name: str) -> None:
     id_ = quote(name, safe="")
     try:
         item: dict[str, Any] = await container().read_item(id_, id_)
-    except CosmosResourceNotFoundError:
-        item = {"id": id_, "name": name, "times": 0}
-    await container().upsert_item({**item, "times": item["times"] + 1})
+    except CosmosHttpResponseError:  # it is missing; the emulator has no status for that
+        await container().create_item({"id": id_, "name": name, "times": 1})
+    else:
+        await container().replace_item(id_, {**item, "times": item["times"] + 1})
     os.write(1, f"{name}\n".encode())
 
 

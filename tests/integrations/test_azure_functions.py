@@ -3,23 +3,31 @@
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from inspect import iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import azure.functions as func
 import pytest
 from azure.functions import meta
 from azure.functions.timer import TimerRequest
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import sessionmaker
 
-from examples.hosts.functions_host import Kept, TimerStatus, events_data, service_bus_data, storage_data
+from examples.hosts.functions_host import SESSION, Kept, TimerStatus, events_data, service_bus_data, storage_data
 from examples.hosts.functions_worker import datum_of
-from onceonly import Endpoint, HostedMessage, Retry, SetupError, Transaction
+from examples.hosts.harness import ROOT
+from onceonly import Context, Endpoint, HostedMessage, OnceOnlyError, Retry, SetupError, Transaction
+from onceonly.assembly import open_database, open_transport
+from onceonly.assembly.documents import create
 from onceonly.errors import InvalidHandler, TransactionMisused
 from onceonly.integrations.azure_functions import (
     NotSettled,
@@ -30,7 +38,11 @@ from onceonly.integrations.azure_functions import (
     once_per_tick,
 )
 from onceonly.model.errors import WrongEventLoop
+from onceonly.ports.transport import Topology
+from onceonly.sql.schema import create as create_tables
+from onceonly.sql.store import SCHEMA
 from tests.endpoint.hosted_harness import ONCE, Base, Line, declare_listener, letters, pending, received, rows, sql_shop
+from tests.endpoint.relay_program import EXIT, RECEIVER, bank_at
 
 HEADERS = {"ce-source": "web", "ce-type": "Order"}
 PAST, FUTURE = "2024-01-01T00:05:00+00:00", "2999-01-01T00:00:00+00:00"
@@ -131,19 +143,25 @@ async def test_an_invocation_that_is_cancelled_while_it_opens_does_not_stop_the_
 
 
 async def test_opening_is_tried_again_by_the_next_invocation(tmp_path: Path) -> None:
-    """A store that is not there yet costs the invocations meanwhile."""
-    missing = tmp_path / "missing"
-    shop = sql_shop(f"sqlite:///{missing}/store.db", None, retry=ONCE)
-
-    @shop.handler(type="Plain")
-    async def plain(_message: HostedMessage) -> None: ...
+    """A store that is not there yet costs the invocations meanwhile. Each message that came then is handled afterwards."""
+    place = tmp_path / "later"
+    queue = f"sqlite:///{tmp_path}/queue.db"
+    await declare_listener(queue)
+    shop = sql_shop(f"sqlite:///{place}/store.db", queue, retry=ONCE)
 
     @handled_by(shop)
     async def orders(message: func.ServiceBusMessage) -> None: ...
 
-    with pytest.raises(Exception):  # noqa: B017, PT011 - which one is the store's affair
-        await orders(message=bus("a"))
-    await close(shop)
+    for _ in range(2):
+        with pytest.raises(OnceOnlyError, match="the directory of the SQLite file"):
+            await orders(message=bus("a"))
+    place.mkdir()
+    try:
+        await asyncio.gather(orders(message=bus("a", deliveries=3)), orders(message=bus("b")))
+        assert await rows(shop.settings.store) == ["a", "b"]
+        assert len(await received(queue)) == 2
+    finally:
+        await close(shop)
 
 
 async def test_what_must_come_again_raises(shop: Shop) -> None:
@@ -193,6 +211,155 @@ async def test_in_a_batch_only_what_failed_is_handled_again(shop: Shop) -> None:
     fails = False
     await orders(messages=batch(2))
     assert runs == ["b"]
+
+
+@pytest.mark.parametrize("is_def", [False, True])
+async def test_one_message_of_a_batch_that_fails_returns_all(shop: Shop, *, is_def: bool) -> None:
+    """The others took effect, and their messages are sent. They are known when the batch comes again, until all is settled."""
+    runs, fails = list[str](), {"b"}
+
+    @shop.endpoint.handler(type="Written")
+    async def handle(message: dict[str, Any], session: AsyncSession, context: Context) -> None:
+        runs.append(message["id"])
+        if message["id"] in fails:
+            raise ValueError("not now")
+        session.add(Line(what=message["id"]))
+        context.publish({"id": message["id"]}, type="Placed")
+
+    seen = list[list[str | None]]()
+
+    def look(messages: list[func.ServiceBusMessage]) -> None:
+        seen.append([each.message_id for each in messages])
+
+    async def look_async(messages: list[func.ServiceBusMessage]) -> None:
+        look(messages)
+
+    orders = handled_by(shop.endpoint, longest_wait=0.0)(look if is_def else look_async)
+
+    def batch(deliveries: int) -> Any:
+        properties = {"ce-source": "web", "ce-type": "Written"}
+        kept = [order(name, deliveries, properties=properties) for name in "abc"]
+        return given("serviceBusTrigger", service_bus_data(kept, many=True))
+
+    with pytest.raises(NotSettled) as raised:
+        await orders(messages=batch(1))
+    assert [outcome.is_settled for outcome in raised.value.outcomes] == [True, False, True]
+    assert await rows(shop.store) == ["a", "c"]
+    assert len(await received(shop.queue)) == 2
+    runs.clear()
+    await orders(messages=batch(2))  # the last attempt of b: a dead letter
+    assert runs == ["b"]
+    assert await rows(shop.store) == ["a", "c"]
+    assert [letter.reason for letter in await letters(shop.endpoint)] == ["ValueError: not now"]
+    assert seen == [["a", "b", "c"]] * 2
+
+
+@pytest.mark.parametrize("is_def", [False, True])
+async def test_messages_of_a_subscription_with_sessions(shop: Shop, *, is_def: bool) -> None:
+    """A topic's trigger gives the same type. The session is a header, alone and in a batch."""
+    sessions, app = list[tuple[str, str]](), func.FunctionApp()
+
+    @shop.endpoint.handler(type="InSession")
+    async def place(message: dict[str, Any], context: Context) -> None:
+        sessions.append((message["id"], dict(context.message.headers)["session-id"]))
+
+    async def orders_async(messages: list[func.ServiceBusMessage]) -> None: ...
+
+    def orders_def(messages: list[func.ServiceBusMessage]) -> None: ...
+
+    body = handled_by(shop.endpoint)(orders_def if is_def else orders_async)
+    app.service_bus_topic_trigger(
+        arg_name="messages",
+        topic_name="orders",
+        subscription_name="shop",
+        connection="SB",
+        cardinality=func.Cardinality.MANY,
+        is_sessions_enabled=True,
+    )(body)
+    (function,) = app.get_functions()
+    trigger = function.get_trigger().get_dict_repr()
+    assert trigger["isSessionsEnabled"] is True
+    call = function.get_user_function()
+    headers = HEADERS | {"ce-type": "InSession"}
+    kept = [order(name, properties={**headers, SESSION: "s1"}) for name in "ab"]
+    await call(messages=given("serviceBusTrigger", service_bus_data(kept, many=True)))
+    await call(messages=given("serviceBusTrigger", service_bus_data(kept, many=True)))
+    one = order("c", properties={**headers, SESSION: "s2"})
+    await call(messages=[given("serviceBusTrigger", service_bus_data([one]))])
+    assert sorted(sessions) == [("a", "s1"), ("b", "s1"), ("c", "s2")]
+
+
+@pytest.mark.parametrize("is_def", [False, True])
+async def test_each_message_of_a_storage_queue_is_an_invocation_of_its_own(shop: Shop, *, is_def: bool) -> None:
+    """The trigger's batch is invocations side by side. One that fails raises alone, until it is a dead letter."""
+
+    @shop.endpoint.handler(type="Failing")
+    async def fail(_message: dict[str, Any]) -> None:
+        raise ValueError("not now")
+
+    async def orders_async(message: func.QueueMessage) -> None: ...
+
+    def orders_def(message: func.QueueMessage) -> None: ...
+
+    orders = handled_by(shop.endpoint, longest_wait=0.0)(orders_def if is_def else orders_async)
+
+    def queued(name: str, kind: str, deliveries: int) -> Any:
+        body = {"specversion": "1.0", "id": name, "source": "web", "type": kind, "data": {"id": name}}
+        return given("queueTrigger", storage_data([Kept(f"q {name}", json.dumps(body).encode(), {}, deliveries, "receipt")]))
+
+    batch = (("a", "Order"), ("f", "Failing"), ("b", "Order"))
+    done = await asyncio.gather(*(orders(message=queued(*each, 1)) for each in batch), return_exceptions=True)
+    assert [type(each) for each in done] == [type(None), NotSettled, type(None)]
+    await orders(message=queued("f", "Failing", 2))
+    assert await rows(shop.store) == ["a", "b"]
+    assert [letter.reason for letter in await letters(shop.endpoint)] == ["ValueError: not now"]
+
+
+@pytest.mark.parametrize("is_def", [False, True])
+async def test_an_event_that_fails_becomes_a_dead_letter_and_the_batch_goes_on(shop: Shop, *, is_def: bool) -> None:
+    """In one invocation, because the checkpoint follows. Events behind it are handled once."""
+    runs = list[str]()
+
+    @shop.endpoint.handler(type="Failing")
+    async def fail(message: dict[str, Any]) -> None:
+        runs.append(message["id"])
+        raise ValueError("not now")
+
+    async def orders_async(events: list[func.EventHubEvent]) -> None: ...
+
+    def orders_def(events: list[func.EventHubEvent]) -> None: ...
+
+    orders = handled_by(shop.endpoint)(orders_def if is_def else orders_async)
+    failing = order("f", properties={"ce-source": "web", "ce-type": "Failing"})
+    events = given("eventHubTrigger", events_data([order("a"), failing, order("b")], 0))
+    await orders(events=events)
+    assert set(runs) == {"f"}
+    assert await rows(shop.store) == ["a", "b"]
+    assert [letter.reason for letter in await letters(shop.endpoint)] == ["ValueError: not now"]
+    await orders(events=events)  # the host died before it wrote the checkpoint
+    assert await rows(shop.store) == ["a", "b"]
+    assert len(await letters(shop.endpoint)) == 1
+
+
+async def test_events_that_are_not_settled_in_time_raise(shop: Shop) -> None:
+    """So a retry policy repeats the batch, before its checkpoint."""
+    retries = Retry(immediate=0, delayed=5, first_delay=60.0, jitter=0)
+    later = sql_shop(shop.store, shop.queue, retry=retries)
+
+    @later.handler(type="Failing")
+    async def fail(_message: dict[str, Any]) -> None:
+        raise ValueError("not now")
+
+    @handled_by(later, remaining=30)
+    async def orders(events: list[func.EventHubEvent]) -> None: ...
+
+    failing = order("f", properties={"ce-source": "web", "ce-type": "Failing"})
+    try:
+        with pytest.raises(NotSettled, match="1 of 2"):
+            await orders(events=given("eventHubTrigger", events_data([order("a"), failing], 0)))
+        assert await rows(shop.store) == ["a"]
+    finally:
+        await close(later)
 
 
 async def test_a_storage_queue_has_no_headers(shop: Shop) -> None:
@@ -454,6 +621,62 @@ async def test_maintenance_sends_what_was_left(tmp_path: Path) -> None:
     finally:
         engine.dispose()
         await close(shop)
+
+
+@pytest.fixture(
+    params=[
+        "postgresql",
+        pytest.param("redis", marks=pytest.mark.slow),
+        pytest.param("cosmos", marks=pytest.mark.slow),
+        pytest.param("dynamodb", marks=pytest.mark.slow),
+    ]
+)
+def any_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of a store of each kind."""
+    name = f"t{uuid4().hex[:12]}"
+    match request.param:
+        case "postgresql":
+            return str(request.getfixturevalue("postgresql_url"))
+        case "redis":
+            return str(request.getfixturevalue("redis_url"))
+        case "dynamodb":
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+            return f"dynamodb://eu-central-1/{name}?endpoint={request.getfixturevalue('ministack_endpoint')}"
+        case _:
+            return f"{request.getfixturevalue('cosmos_account')}/onceonly/{name}?emulator=true"
+
+
+async def test_a_timer_sends_what_a_dead_process_committed(any_store: str, tmp_path: Path) -> None:
+    """The process ended right after its commit, and its message does not come again. The timer of `maintenance` is enough."""
+    queue = f"sqlite:///{tmp_path}/queue.db"
+    if any_store.startswith("postgresql"):
+        shop, receiver, sent = sql_shop(any_store, queue, relay_after=0.05), "listener", "Placed"
+        program = ("tests.endpoint.hosted_program", any_store, queue, "after-commit", "1", "a")
+        async with open_database(any_store) as database, database.writing() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        async with open_database(any_store) as database:
+            await create_tables(database, SCHEMA)
+    else:
+        await create(any_store)
+        shop, receiver, sent = bank_at(any_store, queue), RECEIVER, "Deposited"
+        program = ("tests.endpoint.relay_program", any_store, queue, "a")
+    async with open_transport(queue, receiver) as listening:
+        await listening.declare([Topology(endpoint=receiver, events=("Placed",), commands=("Deposited",))])
+        done = await asyncio.to_thread(
+            subprocess.run, (sys.executable, "-m", *program), cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in {EXIT, -signal.SIGKILL}, done.stderr
+        assert not await listening.receive(1, 0.05)
+        app = func.FunctionApp()
+        app.register_functions(maintenance(shop))
+        (function,) = [each.get_user_function() for each in app.get_functions()]
+        try:
+            while not (taken := await listening.receive(1, 0.05)):
+                await function(timer=tick())
+        finally:
+            await close(shop)
+        assert [dict(each.headers)["ce-type"] for each in taken] == [sent]
 
 
 def test_the_planned_instants_of_the_test_host_are_in_the_past() -> None:

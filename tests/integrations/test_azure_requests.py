@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -153,6 +154,38 @@ def test_the_host_sees_no_transaction() -> None:
         idempotent(shop)(lambda req: req)
 
 
+TIME_SPAN = re.compile(r"\d\d:\d\d:\d\d")
+HOST_SETTINGS: dict[str, Callable[[Any], bool]] = {
+    "version": "2.0".__eq__,
+    "functionTimeout": lambda value: bool(TIME_SPAN.fullmatch(value)),
+    "extensionBundle.id": "Microsoft.Azure.Functions.ExtensionBundle".__eq__,
+    "extensionBundle.version": lambda value: bool(re.fullmatch(r"\[\d+\.\*, \d+\.0\.0\)", value)),
+    "extensions.serviceBus.maxConcurrentCalls": lambda value: isinstance(value, int) and value > 0,
+    "extensions.serviceBus.maxAutoLockRenewalDuration": lambda value: bool(TIME_SPAN.fullmatch(value)),
+    "extensions.queues.messageEncoding": lambda value: value in {"base64", "none"},
+    "extensions.queues.maxDequeueCount": lambda value: isinstance(value, int) and value > 0,
+}
+"""Settings of host.json and their values, as in the documentation: host.json reference for Azure Functions 2.x and later, and
+the pages of the bindings for Service Bus (extension 5.x and later) and Queue storage. No package has a schema of it."""
+
+
+def wrong_settings(settings: Any, place: str = "") -> Iterator[str]:
+    """Name what the host does not know, or would not accept."""
+    for name, value in settings.items():
+        path = f"{place}{name}"
+        if isinstance(value, dict):
+            yield from wrong_settings(value, f"{path}.")
+        elif path not in HOST_SETTINGS or not HOST_SETTINGS[path](value):
+            yield path
+
+
+def test_settings_that_the_host_does_not_know_are_found() -> None:
+    """The names of extension 4.x are such: it had `messageHandlerOptions`."""
+    old = {"version": "2.0", "extensions": {"serviceBus": {"messageHandlerOptions": {"maxConcurrentCalls": 16}}}}
+    assert list(wrong_settings(old)) == ["extensions.serviceBus.messageHandlerOptions.maxConcurrentCalls"]
+    assert list(wrong_settings({"functionTimeout": "5 minutes"})) == ["functionTimeout"]
+
+
 def test_the_app_to_deploy_lists_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its import opens nothing, and its host.json has the time that its function relies on."""
     folder = ROOT / "examples" / "hosts" / "azure_functions" / "deploy"
@@ -162,6 +195,6 @@ def test_the_app_to_deploy_lists_its_functions(monkeypatch: pytest.MonkeyPatch) 
     names = {each.get_function_name() for each in app.get_functions()}
     assert names == {"place_order", "accept_order", "open_the_day", "onceonly_shop"}
     settings = json.loads((folder / "host.json").read_text())
-    assert settings["version"] == "2.0"
     assert settings["functionTimeout"] == "00:05:00"
+    assert list(wrong_settings(settings)) == []
     assert "azure-functions" in (folder / "requirements.txt").read_text()
