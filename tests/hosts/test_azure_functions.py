@@ -63,12 +63,11 @@ def note_run(name: str, counts: FunctionsCounts) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_orders_and_ticks_take_effect_once_when_hosts_are_killed_and_frozen(places: Places) -> None:
-    """A fifth of the orders came twice, and ticks ran twice."""
+    """A fifth of the orders came twice."""
     counts = await run(places, is_control=False, ids=60, kills=KILLS)
     note_run("azure_functions", counts)
     assert counts.counts.is_exact, counts
     assert not counts.dead
-    assert counts.runs_of_ticks > counts.ticks
 
 
 @pytest.mark.slow
@@ -106,7 +105,7 @@ async def test_requests_take_effect_once_when_hosts_are_killed(places: Places) -
     note("azure_functions, requests", counts.counts)
     assert counts.counts.is_exact, counts
     assert not counts.changed
-    assert counts.requests >= 2 * 60 + KILLS, "no request was cut off"
+    assert counts.requests > 2 * 60, "no request was cut off"
 
 
 @pytest.mark.slow
@@ -166,7 +165,6 @@ async def test_orders_on_cosmos_db_take_effect_once_when_hosts_are_killed_and_fr
     counts = await on_cosmos(cosmos_account, is_control=False, ids=60, kills=KILLS)
     assert counts.counts.is_exact, counts
     assert not counts.dead
-    assert counts.runs_of_ticks > counts.ticks
 
 
 @pytest.mark.slow

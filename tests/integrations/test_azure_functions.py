@@ -623,14 +623,7 @@ async def test_maintenance_sends_what_was_left(tmp_path: Path) -> None:
         await close(shop)
 
 
-@pytest.fixture(
-    params=[
-        "postgresql",
-        pytest.param("redis", marks=pytest.mark.slow),
-        pytest.param("cosmos", marks=pytest.mark.slow),
-        pytest.param("dynamodb", marks=pytest.mark.slow),
-    ]
-)
+@pytest.fixture(params=["postgresql", "redis", "cosmos", "dynamodb"])
 def any_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URL of a store of each kind."""
     name = f"t{uuid4().hex[:12]}"
@@ -647,6 +640,7 @@ def any_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
             return f"{request.getfixturevalue('cosmos_account')}/onceonly/{name}?emulator=true"
 
 
+@pytest.mark.slow
 async def test_a_timer_sends_what_a_dead_process_committed(any_store: str, tmp_path: Path) -> None:
     """The process ended right after its commit, and its message does not come again. The timer of `maintenance` is enough."""
     queue = f"sqlite:///{tmp_path}/queue.db"
@@ -672,8 +666,9 @@ async def test_a_timer_sends_what_a_dead_process_committed(any_store: str, tmp_p
         app.register_functions(maintenance(shop))
         (function,) = [each.get_user_function() for each in app.get_functions()]
         try:
-            while not (taken := await listening.receive(1, 0.05)):
-                await function(timer=tick())
+            async with asyncio.timeout(30):  # at the most, if it is never sent
+                while not (taken := await listening.receive(1, 0.05)):
+                    await function(timer=tick())
         finally:
             await close(shop)
         assert [dict(each.headers)["ce-type"] for each in taken] == [sent]
