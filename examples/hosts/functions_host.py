@@ -1,7 +1,7 @@
 """A local Azure Functions host: the services that keep the messages, and the host that delivers them to a worker process.
 
 The rules are those of Azure's documentation and of the published source of the host's extensions. They were not compared with
-a host in the cloud. Seconds are shorter here. In brackets is where a rule comes from, listed below.
+a host in the cloud. Seconds are shorter here. The source of each rule is in brackets, and listed below.
 
 Service Bus      Peek-lock. A delivery counts from 1. The host renews locks while it lives, completes a message after its
                  function has returned, and abandons it after an exception [1]. A message whose lock expires, or that is

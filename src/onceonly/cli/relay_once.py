@@ -51,7 +51,7 @@ class RelayedOnce(Struct, frozen=True):
 async def relay_once(found: Sequence[Settings], environment: Environment = LIVE, *, seconds: float = inf) -> int:
     """Do a round for each endpoint, one after the other, and print what is left. Returns the exit code. Raises SetupError.
 
-    After so many `seconds` nothing more is sent, and the endpoints whose turn has not come are only counted.
+    After `seconds`, nothing more is sent, and the endpoints whose turn has not come are only counted.
     """
     until = environment.timer.seconds() + seconds
     is_over = True
