@@ -18,7 +18,7 @@ from tests.dashboard.test_gate import open_client
 
 JSON = {"accept": "application/json"}
 DATABASES = ("sqlite", "postgresql", "mariadb")
-DOCUMENTS = ("mongodb", "dynamodb", "redis")
+DOCUMENTS = ("mongodb", "dynamodb", "redis", "s3")
 KINDS = ("memory", *DATABASES, *DOCUMENTS)
 
 
@@ -35,8 +35,13 @@ def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return f"{request.getfixturevalue(f'{kind}_url')}?prefix={name}_"
         case "mongodb":
             return f"{request.getfixturevalue('mongodb_server')}/{name}"
-        case "dynamodb":
-            return f"dynamodb://test:test@eu-central-1/{name}?endpoint={request.getfixturevalue('ministack_endpoint')}"
+        case "dynamodb" | "s3":
+            place = (
+                f"dynamodb://test:test@eu-central-1/{name}?"
+                if kind == "dynamodb"
+                else f"s3://test:test@{name}/docs?region=eu-central-1&"
+            )
+            return f"{place}endpoint={request.getfixturevalue('ministack_endpoint')}"
         case _:
             return str(request.getfixturevalue("redis_url"))
 
@@ -88,8 +93,7 @@ def pending_unknown(kind: str, name: str) -> str:
     """Return why the number of pending records is unknown, or "" if it is known."""
     if name == "Off":
         return NO_RECORDS
-    in_documents = kind in DOCUMENTS or (kind == "memory" and name != "History")
-    return NOT_SEARCHED if in_documents else ""
+    return NOT_SEARCHED if kind == "s3" else ""
 
 
 def answer_for_unknown_id(kind: str, name: str) -> str:

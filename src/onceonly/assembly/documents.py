@@ -35,7 +35,7 @@ async def open_store(
     """Open a store on documents, and what is next to it. Raises SetupError for what it cannot do."""
     async with open_documents(settings.places.store, clock=clock) as documents:
         letters = DocumentDeadLetters(documents, clock=clock)
-        has_list = plan.lists_pending and await _has_list(documents, settings.places.store)
+        has_list = plan.lists_pending and settings.plan.records and await _has_list(documents, settings.places.store)
         yield parts_on(documents, settings, plan, letters=letters, clock=clock, has_list=has_list)._replace(
             run_markers=partial(DocumentRunMarkers, documents, settings.name, clock),
             unsubscribed=DocumentEventCounts(documents, settings.name),
