@@ -66,19 +66,23 @@ test: .venv/emulators
 test-slow: .venv/emulators
 	$(PYTEST) -m "slow and not soak"
 
-# The part of it that continuous integration runs. It leaves out
-# * what is marked `repeated`: the suites over documents on Azure Blob, Cosmos DB, MongoDB and S3, demos on a second driver, store
-#   or kind of queue, hostile messages on MariaDB with RabbitMQ, and the slow tests of the checker, whose checks and mutants
-#   `make verify` runs,
-# * the longest runs with faults, and the dashboard beside a million rows and for a day.
+# The part of it that continuous integration runs, in about 10 minutes. It leaves out
+# * what is marked `repeated`: the suites over documents on Azure Blob, Cosmos DB, MongoDB and S3, suites on FIFO queues, sessions
+#   and the brokers of emulators, demos on a second driver, store or kind of queue, most hosts under kills, pages in each theme and
+#   width, and the slow tests of the checker, whose checks and mutants `make verify` runs,
+# * the longest runs with faults, hostile messages beside RabbitMQ, servers that are silent, terminals without UTF-8, programs of
+#   pages, benchmarks, and the dashboard beside a million rows and for a day.
 # Three processes: the tests with servers need many connections, and PostgreSQL allows 100.
+NOT_IN_CI := dashboard/test_scale.py dashboard/test_sharing.py \
+	adversary/test_hosts.py adversary/test_silent_servers.py adversary/test_handlers.py adversary/test_fault_runs.py \
+	adversary/test_fault_runs_on_databases.py adversary/test_wire_elsewhere.py \
+	faults/test_blame.py faults/test_server_restarts.py faults/test_wire_copies.py faults/test_metrics_under_kills.py \
+	faults/test_hostile_servers.py adapters/rabbitmq/test_silence.py adapters/mariadb/test_silence.py \
+	cli/test_output_encodings.py cli/test_encodings.py cli/test_hostile.py benchmarks conformance/test_the_suites_bite_on_sqs.py \
+	docs/test_sentry.py docs/test_server_pages.py docs/test_recipes.py
+
 test-ci: .venv/emulators
-	$(PYTEST) --numprocesses 3 -m "slow and not soak and not repeated" \
-		--ignore tests/dashboard/test_scale.py --ignore tests/dashboard/test_sharing.py --ignore tests/adversary/test_hosts.py \
-		--ignore tests/adversary/test_silent_servers.py --ignore tests/adversary/test_handlers.py \
-		--ignore tests/adversary/test_fault_runs.py --ignore tests/adversary/test_fault_runs_on_databases.py \
-		--ignore tests/faults/test_blame.py --ignore tests/faults/test_server_restarts.py --ignore tests/faults/test_wire_copies.py \
-		--ignore tests/faults/test_metrics_under_kills.py
+	$(PYTEST) --numprocesses 3 -m "slow and not soak and not repeated" $(NOT_IN_CI:%=--ignore tests/%)
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators

@@ -238,6 +238,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.repeated
 def test_each_way_removes_each_kind_of_leftover(onceonly: Terminal, shops: tuple[Endpoint, ...], way: str) -> None:
     """Rows of every kind are there before, and none of them afterwards. All tasks were done, and none failed."""
     asyncio.run(leave_behind(shops))

@@ -55,6 +55,7 @@ class TestAzureQueues(TransportSuite):
         await AzureQueueLeases(self.emulator).test_extending_keeps_a_delivery()
 
 
+@pytest.mark.repeated
 class TestAzureQueuesAsABroker(BrokerSuite):
     """Queues that are deleted."""
 

@@ -13,6 +13,7 @@ LIMIT_SECONDS = 900
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS + 60)
+@pytest.mark.repeated
 def test_a_sample_of_the_mutants_is_caught() -> None:
     """A mutant that survives needs a new rule, a line in `equivalent.txt` or `outside.txt`, or one in `surviving.txt`."""
     words = [

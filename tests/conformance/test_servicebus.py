@@ -45,6 +45,7 @@ class TestServiceBusAsABroker(BrokerSuite):
 
 @pytest.mark.slow  # the same transport, with one option
 @pytest.mark.slow
+@pytest.mark.repeated
 class TestServiceBusWithSessions(TransportSuite):
     """Queues with sessions. A session that nobody takes from is closed after half a second."""
 
@@ -62,6 +63,7 @@ class TestServiceBusWithSessions(TransportSuite):
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 class TestServiceBusWithSessionsAsABroker(BrokerSuite):
     """Queues with sessions and limits, and such queues that are deleted."""
 

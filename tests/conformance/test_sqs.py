@@ -61,18 +61,21 @@ class TestSqs(OnSqs, TransportSuite):
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 class TestSqsFifo(TestSqs):
     """FIFO queues, each with another queue for delayed messages."""
 
     fifo = True
 
 
+@pytest.mark.repeated
 class TestSqsAsABroker(OnSqs, BrokerSuite):
     """Queues that are deleted."""
 
     waived: ClassVar[dict[str, str]] = FULL | DELETED
 
 
+@pytest.mark.repeated
 class TestSqsFifoAsABroker(OnSqs, BrokerSuite):
     """FIFO queues that are deleted."""
 

@@ -125,6 +125,7 @@ async def shop_with_letters(stack: AsyncExitStack) -> tuple[Endpoint, Endpoint, 
 
 
 @pytest.mark.parametrize("path", PAGES)
+@pytest.mark.repeated
 async def test_a_page_is_right_in_each_theme_and_width(browser: Browser, folder: Path, path: str) -> None:
     """No sideways scroll, console error, foreign request or report; axe-core finds nothing."""
     path = path.replace("KEY", letter().key)
@@ -175,6 +176,7 @@ async def a_long_story(shop: Endpoint) -> str:
 
 
 @pytest.mark.parametrize("page", ["conversation", "find", "letter"])
+@pytest.mark.repeated
 async def test_a_story_is_right_in_each_theme_and_width(browser: Browser, folder: Path, tmp_path: Path, page: str) -> None:
     """The tree with all kinds of events, the same events of one message, and the links between the pages."""
     shop = shop_with_a_journal(tmp_path)

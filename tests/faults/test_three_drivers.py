@@ -145,7 +145,7 @@ async def process(role: str, point: str, times: int, *arguments: str) -> AsyncIt
         await running.wait()
 
 
-@pytest.fixture(params=["postgresql", "redis", "dynamodb"])
+@pytest.fixture(params=["redis", *(pytest.param(name, marks=pytest.mark.repeated) for name in ("postgresql", "dynamodb"))])
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Make a store of this system, and name it and the queues to the processes."""
     with ExitStack() as stack:

@@ -54,12 +54,10 @@ In Flask four are for the application, and four for the view.
 
 MOST_KILLED = dict.fromkeys(AWS_LAMBDA, 10)
 """Kills of a host, if not 8."""
-ONE_OF_EACH = {"faststream_rabbitmq", "aio_pika_loop", "flask_gunicorn_sync", "dramatiq_rabbitmq"} | (
-    AWS_LAMBDA.keys() - {"aws_lambda_fifo"}
-)
-"""A host for each way to be exactly once: a transaction of its own, `hosted`, `enlist` in a request, in a task, and functions
-with rows, with entities, and with a FIFO queue."""
-UNDER_KILLS = [pytest.param(name, marks=() if name in ONE_OF_EACH else pytest.mark.repeated) for name in HOSTS]
+IN_CI = {"faststream_rabbitmq", "flask_gunicorn_sync", "aws_lambda", "aws_lambda_dynamodb_fifo"}
+"""A host for each way to be exactly once: a transaction of its own, `enlist` in a request, and `hosted` with rows and with
+entities of a FIFO queue."""
+UNDER_KILLS = [pytest.param(name, marks=() if name in IN_CI else pytest.mark.repeated) for name in HOSTS]
 
 
 def places(name: str, request: pytest.FixtureRequest) -> tuple[Host, Places]:
