@@ -126,7 +126,7 @@ def test_a_relay_function_sends_what_a_dead_process_committed_to_entities(minist
     async def die() -> None:
         await create(place.store)
         async with receiving(place):
-            await die_after_commit(place, "d1")
+            await die_after_commit(place, "message=d1")
 
     async def waiting() -> int:
         async with receiving(place) as ledger:

@@ -26,16 +26,18 @@ def each_framework(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def application_of(framework: str, folder: Path, **options: Any) -> AsyncIterator[ServedApplication]:
-    """Serve on a file."""
-    async with serving(f"sqlite:///{folder}/shop.db", make=APPLICATIONS[framework], **options) as served:
+async def application_of(
+    framework: str, folder: Path, *, wait: float = 30.0, **options: Any
+) -> AsyncIterator[ServedApplication]:
+    """Serve on a file. Unless told otherwise, no request is refused because the machine is busy."""
+    async with serving(f"sqlite:///{folder}/shop.db", make=APPLICATIONS[framework], wait=wait, **options) as served:
         yield served
 
 
 @pytest.fixture
 async def served(framework: str, tmp_path: Path) -> AsyncIterator[ServedApplication]:
-    """Serve on a file. No request is refused because the machine is busy."""
-    async with application_of(framework, tmp_path, wait=30.0) as served:
+    """Serve on a file, on the usual terms."""
+    async with application_of(framework, tmp_path) as served:
         yield served
 
 
@@ -216,7 +218,7 @@ async def test_requests_with_one_key_at_once_are_done_once(served: ServedApplica
 
 async def test_a_second_request_waits_for_so_long_and_is_then_told(framework: str, tmp_path: Path) -> None:
     """A 409 says that the first is at work; a retry afterwards gets its answer."""
-    async with application_of(framework, tmp_path, query="&timeout=100") as served:
+    async with application_of(framework, tmp_path, wait=2.0, query="&timeout=100") as served:
         first, second, may_go = await two_with_one_key(served)
         assert (*problem(second), second.headers["retry-after"]) == (409, "in-progress", "1")
         may_go.set()
@@ -256,7 +258,7 @@ async def test_a_client_that_goes_away_while_it_sends_is_no_error(served: Served
 
 async def test_a_database_that_is_busy_is_a_503_for_a_request_without_a_key(framework: str, tmp_path: Path) -> None:
     """Nothing was done, and there is no other request that it would have to wait for."""
-    async with application_of(framework, tmp_path, key_required=False, query="&timeout=0.2") as served:
+    async with application_of(framework, tmp_path, wait=2.0, key_required=False, query="&timeout=0.2") as served:
         async with open_database(served.url) as other, other.writing():
             busy = await served.post("created", None)
         assert (*problem(busy), busy.headers["retry-after"]) == (503, "not-done", "1")

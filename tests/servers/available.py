@@ -11,7 +11,8 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -135,11 +136,11 @@ def postgresql_database() -> Iterator[str]:
     """Make a database on the PostgreSQL server, and drop it; gives its URL, with the default driver."""
     server = make_url(need(POSTGRESQL))
     name = f"onceonly_test_{uuid4().hex[:12]}"
-    asyncio.run(on_postgresql(f"CREATE DATABASE {name}"))
+    run_apart(on_postgresql(f"CREATE DATABASE {name}"))
     try:
         yield server.set(database=name).render_as_string(hide_password=False)
     finally:
-        asyncio.run(on_postgresql(f"DROP DATABASE {name} WITH (FORCE)"))
+        run_apart(on_postgresql(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 async def on_postgresql(*statements: str, url: str = "") -> None:
@@ -154,16 +155,22 @@ async def on_postgresql(*statements: str, url: str = "") -> None:
         await engine.dispose()
 
 
+def run_apart(work: Coroutine[None, None, None]) -> None:
+    """Run a coroutine to its end in a thread, because an asynchronous test or fixture may be what asks for the database."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
 @contextmanager
 def mariadb_database() -> Iterator[str]:
     """Make a database on the MariaDB server, and drop it; gives its URL."""
     server = make_url(need(MARIADB))
     name = f"onceonly_test_{uuid4().hex[:12]}"
-    asyncio.run(on_mariadb(f"CREATE DATABASE {name}"))
+    run_apart(on_mariadb(f"CREATE DATABASE {name}"))
     try:
         yield server.set(database=name).render_as_string(hide_password=False)
     finally:
-        asyncio.run(on_mariadb(f"DROP DATABASE {name}"))
+        run_apart(on_mariadb(f"DROP DATABASE {name}"))
 
 
 async def on_mariadb(*statements: str, url: str = "") -> None:
