@@ -21,6 +21,7 @@ ONE_UNIT_IN = 4
 
 
 @pytest.mark.timeout(600)  # a failure is reduced to its smallest program
+@pytest.mark.repeated
 def test_a_handler_in_a_unit_does_what_it_does_in_a_transaction_of_its_own(runner: Runner) -> None:
     """Rows, reads, messages sent and messages failed are equal, isolated or not, for the same programs on every run."""
     runner.check_many(PROGRAMS)

@@ -72,6 +72,7 @@ async def test_orders_and_ticks_take_effect_once_when_hosts_are_killed_and_froze
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.repeated
 async def test_an_order_that_service_bus_gives_up_is_a_dead_letter_or_is_done(places: Places) -> None:
     """With the default `maxDeliveryCount`, ten hosts that die use up the deliveries of an order that each of them had.
 
@@ -99,6 +100,7 @@ async def test_the_same_functions_without_onceonly_double(places: Places) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.repeated
 async def test_requests_take_effect_once_when_hosts_are_killed(places: Places) -> None:
     """Clients repeat them with the same key, and get the same response each time."""
     counts = await run_requests(places, is_control=False, ids=60, kills=KILLS)
@@ -160,6 +162,7 @@ async def on_cosmos(account: str, *, is_control: bool, ids: int, kills: int) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.repeated
 async def test_orders_on_cosmos_db_take_effect_once_when_hosts_are_killed_and_frozen(cosmos_account: str) -> None:
     """Each order is an entity. The timer of `maintenance` sends what a dead host had committed."""
     counts = await on_cosmos(cosmos_account, is_control=False, ids=60, kills=KILLS)
@@ -169,6 +172,7 @@ async def test_orders_on_cosmos_db_take_effect_once_when_hosts_are_killed_and_fr
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.repeated
 async def test_the_same_on_cosmos_db_without_onceonly_doubles(cosmos_account: str) -> None:
     """So the run above can fail."""
     counts = await on_cosmos(cosmos_account, is_control=True, ids=60, kills=KILLS)
@@ -178,6 +182,7 @@ async def test_the_same_on_cosmos_db_without_onceonly_doubles(cosmos_account: st
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.repeated
 async def test_deposits_on_cosmos_db_are_paid_in_once(cosmos_account: str) -> None:
     """From a Storage queue and from an event hub, with copies. Workers and hosts are killed while they pay in."""
     store = f"{cosmos_account}/onceonly/t{uuid4().hex[:12]}?emulator=true"

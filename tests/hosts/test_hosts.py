@@ -54,9 +54,9 @@ In Flask four are for the application, and four for the view.
 
 MOST_KILLED = dict.fromkeys(AWS_LAMBDA, 10)
 """Kills of a host, if not 8."""
-IN_CI = {"faststream_rabbitmq", "flask_gunicorn_sync", "aws_lambda", "aws_lambda_dynamodb_fifo"}
-"""A host for each way to be exactly once: a transaction of its own, `enlist` in a request, and `hosted` with rows and with
-entities of a FIFO queue."""
+IN_CI = {"faststream_rabbitmq", "flask_gunicorn_sync", "aws_lambda_dynamodb_fifo"}
+"""A host for each way to be exactly once: a transaction of its own, `enlist` in a request, and `hosted` with entities and a
+FIFO queue."""
 UNDER_KILLS = [pytest.param(name, marks=() if name in IN_CI else pytest.mark.repeated) for name in HOSTS]
 
 

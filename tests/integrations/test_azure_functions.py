@@ -654,7 +654,7 @@ async def test_a_timer_sends_what_a_dead_process_committed(any_store: str, tmp_p
     else:
         await create(any_store)
         shop, receiver, sent = bank_at(any_store, queue), RECEIVER, "Deposited"
-        program = ("tests.endpoint.relay_program", any_store, queue, "a")
+        program = ("tests.endpoint.relay_program", any_store, queue, "message=a")
     async with open_transport(queue, receiver) as listening:
         await listening.declare([Topology(endpoint=receiver, events=("Placed",), commands=("Deposited",))])
         done = await asyncio.to_thread(

@@ -76,6 +76,7 @@ async def send(message: OrderPlaced, session: AsyncSession) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUITES)
+@pytest.mark.repeated
 def test_the_toy_database_passes_a_conformance_suite(sql_shell: Shell, name: str) -> None:
     """Run as its author would, by pytest."""
     options = ["-q", "-p", "no:cacheprovider", "-c", str(TOY_SQL / "pyproject.toml")]
