@@ -77,12 +77,17 @@ class Loop(NamedTuple):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run its loop next to the block."""
+        """Run its loop next to the block. A cancellation that a driver loses is repeated.
+
+        Up to Python 3.11, `asyncio.wait_for` drops one that comes in the moment in which it ends; redis-py writes with it.
+        """
         task = asyncio.create_task(self.module.run())
         try:
             yield
         finally:
-            task.cancel()
+            while not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=1.0)
             with suppress(asyncio.CancelledError):
                 await task
             await asyncio.to_thread(ClosedConsumer.close_all)
