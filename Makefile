@@ -83,8 +83,11 @@ NOT_IN_CI := dashboard/test_scale.py dashboard/test_sharing.py \
 	servers/test_probes.py adapters/postgresql/test_silence.py faults/test_cut_commits.py faults/test_three_drivers.py \
 	adversary/test_cli.py cli/test_health.py cli/test_documents_commands.py cli/test_metrics.py cli/test_away.py
 
+# It cancels receives faster than psycopg closes their connections, and beside two other processes the server may run out of them.
+ALONE := tests/conformance/test_postgresql.py::TestPostgresqlQueue::test_a_cancelled_receive_loses_nothing[postgresql+psycopg]
+
 test-ci: .venv/emulators
-	$(PYTEST) --numprocesses 3 -m "slow and not soak and not repeated" $(NOT_IN_CI:%=--ignore tests/%)
+	$(PYTEST) --numprocesses 3 -m "slow and not soak and not repeated" $(NOT_IN_CI:%=--ignore tests/%) --deselect "$(ALONE)"
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators
