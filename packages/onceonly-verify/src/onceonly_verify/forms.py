@@ -21,7 +21,7 @@ def roll_back(store: Any, receipt: Any) -> tuple[Any, None]:
 
 
 def open_runs(store: Any) -> tuple[Any, ...]:
-    """Return the receipts of the runs that have units open. A unit that was cut adrift is no run's any more."""
+    """Return the receipts of the runs that have units open. A unit that was cut adrift does not belong to a run."""
     tokens = (unit.token for unit in getattr(store, "open", ()))
     return tuple(sorted({token[0] for token in tokens if hasattr(token[0], "times")}))
 
@@ -32,7 +32,7 @@ def recorded_runs(run_markers: Any) -> tuple[Any, ...]:
 
 
 class EarlyEnd(NamedTuple):
-    """What ends although its worker is at work: which bound that spends, what it is, whose, and the part of the world after."""
+    """What ends while its worker is at work: the bound that it spends, its name, the run, and the world's part afterwards."""
 
     bound: str
     what: str

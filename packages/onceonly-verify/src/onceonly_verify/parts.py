@@ -51,7 +51,7 @@ class Parts:
         return self.label_at(operation.place.name)
 
     def label_at(self, place: str) -> str:
-        """Return what comes before what happens by itself to a store."""
+        """Return what comes before what happens to a store without a call."""
         return self._labels.get(place, "")
 
     def at(self, numbers: tuple[int, ...] | list[int], place: int) -> int:
