@@ -6,6 +6,7 @@ from typing import Any
 
 from botocore.session import get_session  # type: ignore[import-untyped]
 
+from examples.hosts.aws_lambda.batches import place_orders
 from examples.hosts.dynamodb import ACCOUNTS
 from examples.hosts.program import BROKER, PLACED, PREFIX, account_of, report
 from examples.hosts.sqs import KEY, REGION, SECRET
@@ -31,16 +32,5 @@ def place_order(order_id: str, *, fails: bool) -> None:
 
 
 def handler(event: Mapping[str, Any], _context: object) -> dict[str, Any]:
-    """Place the orders of a batch. In a FIFO queue it stops a group at its first failure."""
-    failed, stopped = [], set()
-    for record in event["Records"]:
-        attributes, order = record["attributes"], json.loads(record["body"])
-        group = attributes.get("MessageGroupId", record["messageId"])
-        try:
-            if group not in stopped:
-                place_order(order["order_id"], fails=bool(order.get("fails")) and attributes["ApproximateReceiveCount"] == "1")
-                continue
-        except Exception:  # noqa: BLE001 - it is delivered again
-            stopped.add(group)
-        failed.append({"itemIdentifier": record["messageId"]})
-    return {"batchItemFailures": failed}
+    """Place the orders of a batch."""
+    return place_orders(event, place_order)
