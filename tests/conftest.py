@@ -43,10 +43,12 @@ from tests.servers.available import (
 )
 from tests.servers.azurite import Azurite, azurite
 from tests.servers.cosmos import cosmos
+from tests.servers.cosmosdb.harness import CosmosStandIn, run_standin
 from tests.servers.emulators import ministack
 from tests.servers.kafka import kafka
-from tests.servers.mongodb import mongodb
+from tests.servers.mongodb import ReplicaSet, mongodb, mongodb_replica_set
 from tests.servers.probes import is_silent
+from tests.servers.ravendb import ravendb
 
 M_MMAP_THRESHOLD = -3
 """The number of glibc's setting for the size from which memory is given back to the system when it is freed."""
@@ -89,10 +91,31 @@ def cosmos_account() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def cosmos_standin() -> Iterator[CosmosStandIn]:
+    """Run a stand-in for Cosmos DB whose batches are atomic, with an account at strong consistency."""
+    with run_standin() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def mongodb_server() -> Iterator[str]:
     """Run a server that speaks MongoDB's protocol on this machine; gives its URL."""
     with mongodb() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def ravendb_server() -> Iterator[str]:
+    """Run a RavenDB server on this machine; gives its URL, without a database."""
+    with ravendb() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def mongodb_transactions() -> Iterator[ReplicaSet]:
+    """Run a look-alike of MongoDB that has transactions on this machine."""
+    with mongodb_replica_set() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -195,10 +218,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand on what this session has to say to the process that prints the last lines, where that is another one."""
+    """Hand on what this session has to say to the process that prints the last lines, where that is another one.
+
+    Delete the files of the Django project, if a test has set one up.
+    """
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["measured"], output["missing"] = list(MEASURED), [tuple(server) for server in MISSING]
+    if (project := sys.modules.get("tests.django_project")) is not None:
+        project.clean_up()
 
 
 @pytest.hookimpl(optionalhook=True)  # it is pytest-xdist's

@@ -23,7 +23,17 @@ ALWAYS = frozenset({"memory", "postgresql"})
 IN_CI = frozenset({"sqlite", "mariadb", "redis", "dynamodb", "azure-table"})
 """Those in `make test-ci`: the other databases, and a service of each kind with the smallest limits."""
 
-EMULATED = frozenset({"ministack_endpoint", "azurite_storage", "cosmos_account", "mongodb_server", "kafka_url"})
+EMULATED = frozenset(
+    {
+        "ministack_endpoint",
+        "azurite_storage",
+        "cosmos_account",
+        "cosmos_standin",
+        "mongodb_server",
+        "mongodb_transactions",
+        "kafka_url",
+    }
+)
 """Fixtures of stand-ins for clouds and brokers. `make test-ci` binds suites to them, `make test` to databases and brokers."""
 
 TWINS = {

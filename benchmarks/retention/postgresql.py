@@ -232,12 +232,12 @@ async def opened(server_url: str, retention: int) -> AsyncIterator[RetentionData
         clock = PausedClock(int(time.time() * 1000))
         ring = SqlRing(database, retention=retention, clock=clock)
         bucketing = await ring.bucketing()
-        ground = RetentionDatabase(scratch, database, bucketing, clock, await _shipped(database, bucketing, clock))
+        ground = RetentionDatabase(scratch, database, bucketing, clock, await shipped(database, bucketing, clock))
         await ground.make()
         yield ground
 
 
-async def _shipped(database: Database, bucketing: Bucketing, clock: PausedClock) -> str:
+async def shipped(database: Database, bucketing: Bucketing, clock: PausedClock) -> str:
     """Listen to the library claiming two messages, and give the statement that it sends."""
     start = bucketing.start(clock.now())
     bucket = tables(database.prefix, database.schema).buckets[bucketing.bucket(start)]

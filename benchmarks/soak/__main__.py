@@ -1,8 +1,8 @@
-"""`python -m benchmarks.soak`: run a forked and a threaded host for an hour, and compare what they hold with limits.
+"""`python -m benchmarks.soak`: run hosts for an hour, and compare what they hold with limits.
 
-Both run at the same time. Each has a database of its own on PostgreSQL (BENCH_DATABASE) and a virtual host of its own on
-RabbitMQ (BENCH_BROKER), which are removed at the end. It exits with 1 if a limit was exceeded, or if an order was lost or done
-twice.
+They are a forked and a threaded host, and a worker of Celery with prefork. Those that are chosen run at the same time. Each
+has a database of its own on PostgreSQL (BENCH_DATABASE) and a virtual host of its own on RabbitMQ (BENCH_BROKER), which are
+removed at the end. It exits with 1 if a limit was exceeded, or if an order was lost or done twice.
 Connections and channels of RabbitMQ are counted with `rabbitmqctl`.
 """
 
@@ -31,7 +31,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     *,
     minutes: Annotated[float, typer.Option(min=0.2, help="How long each host runs.")] = 60.0,
-    host: Annotated[list[str] | None, typer.Option(help="forked or threaded; both without it.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="forked, threaded or celery [default: the first two].")] = None,
     samples: Annotated[Path | None, typer.Option(help="Write everything, with all samples, to this file as JSON.")] = None,
 ) -> None:
     """Run hosts, and compare what they hold with limits."""
@@ -46,11 +46,11 @@ def main(
 
 
 def _chosen(names: list[str] | None) -> list[HostName]:
-    hosts: tuple[HostName, ...] = ("forked", "threaded")
+    hosts: tuple[HostName, ...] = ("forked", "threaded", "celery")
     unknown = sorted(set(names or ()) - {*hosts})
     if unknown:
         raise typer.BadParameter(f"no host {', '.join(unknown)}; there are {', '.join(hosts)}")
-    return [each for each in hosts if not names or each in names]
+    return [each for each in hosts if each in (names or hosts[:2])]
 
 
 async def _run(hosts: list[HostName], minutes: float, servers: Servers) -> list[Outcome]:

@@ -12,7 +12,7 @@ from benchmarks.soak.limits import Limit
 
 __all__ = ["PRESENCE", "HostName", "SoakPlan", "limits_of", "plan_of", "plan_of_environment"]
 
-HostName: TypeAlias = Literal["forked", "threaded"]
+HostName: TypeAlias = Literal["forked", "threaded", "celery"]
 VARIABLE = "ONCEONLY_SOAK_PLAN"
 """Where a host finds its plan, as JSON."""
 
@@ -91,7 +91,8 @@ def plan_of(host: HostName, minutes: float) -> SoakPlan:
 
 def limits_of(plan: SoakPlan) -> list[Limit]:
     """Return the limits of a run: what the host may hold with this plan. A short run has no limits of growth."""
-    limits = [*(_of_forked(plan) if plan.host == "forked" else _of_threaded(plan)), *_of_rows(plan)]
+    own = {"forked": _of_forked, "threaded": _of_threaded, "celery": _of_celery}[plan.host]
+    limits = [*own(plan), *_of_rows(plan)]
     return limits if plan.minutes >= LEAST_GROWTH_MINUTES else [replace(each, growth=None) for each in limits]
 
 
@@ -160,12 +161,49 @@ def _of_threaded(plan: SoakPlan) -> Iterator[Limit]:
     yield Limit(name="rows of records", most=waiting, growth=5, why="requests x (relay_after + 5 s) + 2 x threads")
 
 
+def _of_celery(plan: SoakPlan) -> Iterator[Limit]:
+    processes = plan.children + 1  # one that was killed is replaced before the server has noticed its end
+    yield Limit(
+        name="connections of onceonly",
+        most=processes * 3 + 3 + MAINTENANCE_CONNECTIONS,
+        why=f"(children + 1) x 3 + 3 of the main process + {MAINTENANCE_CONNECTIONS}",
+    )
+    yield Limit(name="connections of the application", most=processes, why="children + 1")
+    yield Limit(
+        name="connections of RabbitMQ",
+        most=(processes + 1) * 2 + 2,
+        growth=1,
+        why="(children + 1, and the main process) x 2 that send tasks and messages, + 2 of Celery's consumer",
+    )
+    yield Limit(name="channels of RabbitMQ", most=(processes + 1) * 4 + 4, growth=1, why="twice the connections")
+    inherited = 40 + 4 * plan.children
+    yield Limit(
+        name="descriptors of a child",
+        most=inherited + 20,
+        growth=6,
+        why="those of the parent, and its own connections",
+    )
+    yield Limit(name="descriptors of the parent", most=inherited, growth=2, why="its connections, and pipes of its children")
+    yield Limit(name="MiB of the largest child", most=130, growth=10, why="imports, and what it has in work")
+    yield Limit(name="MiB of the parent", most=140, growth=6, why="imports, and the ids of its last 10,000 messages")
+    yield Limit(name="MiB of the host in sum", most=processes * 90, growth=24, why="(children + 1) x 90, shared pages in parts")
+    yield Limit(name="threads of a child", most=8, growth=1, why="main thread, sender with its executors")
+    yield Limit(name=PRESENCE, most=1, growth=0, why="1 that ends")
+    yield Limit(
+        name="rows of records",
+        most=4 * processes * plan.prefetch + plan.orders_rate * 2 * (RELAY_AFTER_SECONDS + 5),
+        growth=5,
+        why="in dispatch, and for relay_after those of a process that was killed",
+    )
+
+
 def _of_rows(plan: SoakPlan) -> Iterator[Limit]:
     kept = plan.retention * 13 / 12 + SLACK_SECONDS
-    handled = plan.orders_rate if plan.host == "forked" else plan.requests_rate
+    handled = plan.requests_rate if plan.host == "threaded" else plan.orders_rate
     why = f"rate x (retention x 13/12 + {SLACK_SECONDS:g} s)"
     yield Limit(name="rows of claims", most=1.2 * handled * kept, growth=0.2 * handled * kept, why=why)
-    keys = plan.requests_rate * kept
-    yield Limit(name="rows of keys", most=1.2 * keys, growth=0.2 * keys, why=why)
+    keyed = 2 * (plan.orders_rate + plan.requests_rate) if plan.host == "celery" else plan.requests_rate
+    # no limit of growth: they follow the rate of the last minutes, and without deletion the hour's would exceed `most`
+    yield Limit(name="rows of keys", most=1.2 * keyed * kept, why=why)
     yield Limit(name="rows of starts", most=plan.children * 2 * plan.prefetch, growth=4, why="what runs alone, or did and died")
     yield Limit(name="rows of dead letters", most=0, why="nothing fails for long")

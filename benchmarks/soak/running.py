@@ -30,7 +30,8 @@ BROKER_SAMPLES = 6
 SETTLING_SECONDS = 120.0
 STOPPING_SECONDS = 60.0
 READY_SECONDS = 60.0
-DRIVERS = {"forked": "asyncpg", "threaded": "psycopg"}
+DRIVERS = {"forked": "asyncpg", "threaded": "psycopg", "celery": "asyncpg"}
+MODULES = {"forked": "forked", "threaded": "threaded", "celery": "celery_worker"}
 
 
 class Servers(Struct, frozen=True):
@@ -75,7 +76,7 @@ class Host:
         """Read its reports until its end."""
         assert self.process.stdout is not None  # noqa: S101 - it was started with a pipe
         async for line in self.process.stdout:
-            what, *words = line.decode().split()
+            what, *words = line.decode().split() or [""]  # Celery prints a banner
             if what == "child":
                 self.slots[int(words[0])] = int(words[1])
                 self.is_ready.set()
@@ -145,7 +146,7 @@ class Soak:
 
     async def run(self, say: Callable[[str], None]) -> Outcome:
         """Run the host until the end of its time, stop it, and check what it did."""
-        command = (sys.executable, "-m", f"benchmarks.soak.{self._plan.host}")
+        command = (sys.executable, "-m", f"benchmarks.soak.{MODULES[self._plan.host]}")
         environment = self._plan.environment()
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)
         self._host = host = Host(process)
@@ -191,7 +192,7 @@ class Soak:
                 numbers |= await self._broker.numbers(own=1)
             numbers |= _of_processes(plan, host)
             lately = host.killed_within(plan.row_kept + AFTER_SECONDS / 2 + SLACK_SECONDS)
-            living = plan.children if plan.host == "forked" else 1
+            living = {"forked": plan.children, "threaded": 1, "celery": plan.children + 1}[plan.host]
             numbers[PRESENCE] = max(0.0, numbers["rows of processes"] - living - lately)
             self._samples.append(Sample(round(at, 1), numbers))
             if not count % MINUTE_SAMPLES:
@@ -214,6 +215,8 @@ class Soak:
         for ids in (*self._world.sent.values(), requested):
             for each in ids:
                 yield each, "placed"
+                if self._plan.host == "celery":
+                    yield each, "confirmed"
         if self._plan.host == "threaded":
             for each in requested:
                 yield each, "confirmed"
@@ -268,7 +271,7 @@ def _of_processes(plan: SoakPlan, host: Host) -> dict[str, float]:
     found = {"descriptors of the parent": float(main.descriptors), "MiB of the parent": main.resident}
     children = {slot: use for slot, pid in host.slots.items() if (use := use_of(pid)) is not None}
     uses: Sequence[ProcessUse] = tuple(children.values())
-    if 0 in children:
+    if 0 in children and plan.host == "forked":  # the child 0 of Celery ends as all others
         found["MiB of the oldest child"] = children[0].resident
         found["descriptors of the oldest child"] = children[0].descriptors
     if uses:

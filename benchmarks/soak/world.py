@@ -95,8 +95,18 @@ class World:
             await self._send(queue, order_id)
 
     async def _send(self, queue: str, order_id: str) -> None:
-        body = msgspec.json.encode({"order_id": order_id})
-        message = aio_pika.Message(body, content_type="application/json", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        body: object = {"order_id": order_id}
+        options: dict[str, Any] = {}
+        if self._plan.host == "celery":
+            body = [[order_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+            headers = {"lang": "py", "task": "place", "id": order_id, "root_id": order_id, "argsrepr": "", "kwargsrepr": ""}
+            options = {"headers": headers, "correlation_id": order_id, "content_encoding": "utf-8"}
+        message = aio_pika.Message(
+            msgspec.json.encode(body),
+            content_type="application/json",
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+            **options,
+        )
         await self._channel.default_exchange.publish(message, queue)
 
     async def _learn(self, message: AbstractIncomingMessage) -> None:

@@ -49,6 +49,8 @@ GROUPS = {
         "onceonly.types": "types of arguments and results, for annotations",
         "onceonly.integrations.aws_lambda": "handlers of functions for AWS Lambda",
         "onceonly.integrations.azure_functions": "decorators for Azure Functions",
+        "onceonly.integrations.celery": "the class of exactly-once tasks for Celery",
+        "onceonly.integrations.django": "an installed app for Django, endpoints on its databases, and a decorator of views",
         "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
         "onceonly.integrations.faststream": "a middleware for FastStream",
         "onceonly.integrations.flask": "a decorator of views for Flask",
@@ -67,8 +69,11 @@ GROUPS = {
         "onceonly.systems.shared": "one connection for several endpoints",
         "onceonly.systems.threads": "calls of blocking drivers",
         "onceonly.systems.urls": "hosts and options of URLs",
+        "onceonly.systems.carriers": "what sends messages of another library",
+        "onceonly.ports.carrier": "the protocol of carriers",
         "onceonly.ports.documents": "the protocol of documents",
         "onceonly.ports.effects": "the protocol of artifacts",
+        "onceonly.ports.projections": "the protocol of projections",
         "onceonly.ports.transport": "the protocol of brokers",
         "onceonly.ports.environment": "clock, timer, random numbers and ids",
         "onceonly.model.artifact": "the artifacts of a message",
@@ -88,6 +93,7 @@ CREATED_BY_THE_LIBRARY = {
     "Background",
     "Blobs",
     "Context",
+    "ContextDocuments",
     "EndpointRun",
     "Hosted",
     "HttpApp",
@@ -231,7 +237,7 @@ def _command_line() -> str:
 
 def _command(name: str, command: TyperCommand) -> str:
     usage = " ".join(_argument(each) for each in command.params if each.param_type_name == "argument")
-    rows = [f"| {_option(each)} | {_default_of(each)} | {_words(each)} |\n" for each in command.params if not each.is_eager]
+    rows = [f"| {_option(each)} | {_default_of(each)} | {_words(each)} |\n" for each in command.params if each.name != "help"]
     table = ["| argument or option | default | meaning |\n|---|---|---|\n", *rows, "\n"] if rows else []
     text = cleandoc(command.help or "").replace("\f", "")
     line = f"onceonly {name} [OPTIONS] {usage}".rstrip()

@@ -15,6 +15,49 @@ Every setting of an endpoint, with its default and its unit. Times that are numb
 raise `SetupError` when the endpoint is created. Commands accept some settings as options: see [command line](command-line.md).
 Written by `make docs`.
 """
+RETENTION = """
+## Change the retention
+
+```console
+$ onceonly retention show shop:shop
+$ onceonly retention set shop:shop 14d
+$ onceonly retention set shop:shop forever
+```
+
+What is stored holds. The `retention=` in the code is stored at the first start of an endpoint. After that only the
+command changes it, on SQL stores, document stores and dedup stores alike.
+
+| the code says | stored | what holds |
+|---|---|---|
+| 7 d | nothing yet | 7 d, which is stored |
+| 7 d | 14 d | 14 d. The start logs it, and `onceonly status` shows both |
+| 14 d | 7 d | nothing: the start is refused, with the command that raises it |
+
+So raise it with the command first, then in the code. Lower it in the code first, then with the command, which refuses
+less than the code asks for.
+
+| | SQL store | documents, dedup store |
+|---|---|---|
+| raised | at once, for all claims that are there | for marks that are made from then on, and for all that is in an entity |
+| lowered | from the instant shown, at once after an earlier change | copies refused at once, data deleted after an hour |
+| costs | sixteen or thirty-two tables, made by the command | one document, read once a minute by each process |
+
+* **Meanwhile** messages are handled as usual. No claim that is known is lost by a raise. A lower retention forgets only
+  what is older than it.
+* **Late copies.** After a raise on documents, a copy of a message from before may be a dead letter although it is
+  younger than the new retention, because its mark was dropped by the old one. It is never handled twice. `onceonly
+  retention show` shows from when on all is known.
+* **A mixed fleet.** A process that has not read the change goes on with the old retention for a minute at most on
+  documents. On SQL it reads the change when it meets the first message of the new tables. Neither forgets what the
+  other one relies on.
+* **Processes of a version without this command** keep the old retention, and do not know of a change: upgrade all of
+  them before the first one.
+* `FOREVER`, or `forever` in commands, keeps all claims. In a SQL store it cannot be lowered again. `onceonly plan
+  shop:shop --rate 500 --retention forever` reports what each year adds. In an entity of a document store the history
+  then grows until the document is full: use `DedupStore` there.
+* In SQL databases the endpoints with one retention share their tables. Claims of messages without a time in their id
+  are kept for the retention that held when they came.
+"""
 SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
     Endpoint: (
         "Arguments of the class. `name` comes first, all others are named.",
@@ -27,6 +70,7 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
             "deduplication": "`History`, `DedupStore`, `Tokens`, `Shadow` or `Off`: how handled messages are recognized.",
             "blobs": "URL of the place for blobs that handlers create.",
             "peers": "URLs of services that handlers send HTTP requests to, or a `Peer` for each.",
+            "projections": "[Projections](../explanation/effects.md#projections), such as caches, by name: URLs or objects.",
             "identity": "How messages of other senders are identified: `Header`, `Field` or a function.",
             "format": "How messages look on the wire, in both directions, such as `PlainJson()`.",
             "retry": "When a failed message is retried.",
@@ -76,15 +120,18 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
     ),
     History: (
         "For `deduplication=`, and its default: claims in the endpoint's own store.",
-        {"retention": "How long a claim is stored at least. In a SQL database the first endpoint sets it for all."},
+        {"retention": "How long a claim is stored at least, or `FOREVER`. It holds at the first start, then what is stored."},
     ),
     Shadow: (
         "For `deduplication=`: every message is handled, and what `History` would have done is counted.",
-        {"retention": "How long a claim is stored at least. In a SQL database the first endpoint sets it for all."},
+        {"retention": "How long a claim is stored at least, or `FOREVER`. It holds at the first start, then what is stored."},
     ),
     DedupStore: (
         "For `deduplication=`: a separate store.",
-        {"url": "URL of the store of handled messages.", "retention": "How long it stores them."},
+        {
+            "url": "URL of the store of handled messages.",
+            "retention": "How long it stores them, or `FOREVER`. It holds at the first start, then what is stored.",
+        },
     ),
     Tokens: (
         "For `deduplication=`: a message is handled only while its token is live.",
@@ -124,7 +171,7 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
 
 def page() -> str:
     """Return the whole page."""
-    return HEAD + "".join(_section(owner, *about) for owner, about in SETTINGS.items())
+    return HEAD + "".join(_section(owner, *about) for owner, about in SETTINGS.items()) + RETENTION
 
 
 def defaults(owner: type) -> dict[str, str]:

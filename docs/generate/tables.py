@@ -53,6 +53,7 @@ TABLES = {
             "key": "Key of the message.",
             "fingerprint": "8 bytes of the body's hash.",
             "arrived_at": "When it was claimed.",
+            "ring": "The ring whose retention it is kept for.",
         },
     ),
     "claim_NN": Rows(
@@ -61,11 +62,22 @@ TABLES = {
         {"key": "Key of the message.", "fingerprint": "8 bytes of the body's hash."},
     ),
     "ring": Rows(
-        "The division of time into buckets. There is one row.",
+        "The division of time into buckets, for each retention.",
         "Always.",
         {
-            "number": "1.",
+            "number": "1 for `claim_00` to `claim_15`, N for `claim_N_00` to `claim_N_15`.",
             "width": "Length of a time slice. 0 until the first start decides.",
+            "keep": "How long the last slices are kept once it is closed. 0 before.",
+            "closes": "End of its last slice once it is closed. 0 before.",
+        },
+    ),
+    "retention": Rows(
+        "Where an endpoint claims, from an instant on. Empty until a retention is changed.",
+        "Always.",
+        {
+            "endpoint": "Endpoint. Empty for those without rows of their own.",
+            "since": "Instant of the first message that is claimed there.",
+            "ring": "Number of the ring.",
         },
     ),
     "records": Rows(

@@ -31,6 +31,7 @@ ROLES: Mapping[Role, str] = {
     "tokens": "`Tokens`",
     "blobs": "`blobs`",
     "dead_letters": "`dead_letters`",
+    "projections": "`projections`",
 }
 
 
@@ -217,6 +218,7 @@ URLS = {
             "prefix": Option("onceonly/", "First part of all keys: at most 64 letters, digits, and `_`, `.`, `/`, `-`."),
             "endpoint": Option("", "URL of another service with the protocol of DynamoDB. Default: AWS."),
             "timeout": Option("10", _ANSWER),
+            "version_attribute": Option("_version", "Attribute of the application's items: a number, new with every write."),
         },
     ),
     "S3": Family(
@@ -247,6 +249,12 @@ URLS = {
         "The key is the password in the URL, or `AZURE_COSMOS_KEY`. Without one, `azure-identity` finds a credential.",
         {
             "emulator": Option("false", "Whether it is an emulator, whose certificate is not verified."),
+            "partition_key": Option(
+                None,
+                "Partition key of your own container, such as `/tenantId` or `/tenantId,/userId`. Handlers then write your "
+                "documents with their entity: see [Cosmos DB](cosmos.md).",
+            ),
+            "prefix": Option("", "Beginning of the id of every item, so that endpoints can share a container."),
             "timeout": Option("10", _ANSWER),
         },
     ),
@@ -257,7 +265,21 @@ URLS = {
         "about writes, reads and retries, and refuses them in the URL.",
         {
             "collection": Option("onceonly", "Collection of the documents."),
+            "prefix": Option("", "Start of every `_id`. Several endpoints or runs can share a collection."),
             "timeout": Option("10", _ANSWER),
+        },
+    ),
+    "RavenDB": Family(
+        ("ravendb",),
+        "ravendb+tls://host/database",
+        "`ravendb+tls://` is for HTTPS, and needs the certificate of a client: `certfile=`. RavenDB has no passwords. "
+        "`ravendb://host:8080/database` is a server without security.",
+        {
+            "prefix": Option(
+                "onceonly", "First part of all ids: at most 32 of `a-z`, `0-9`, `_`, `.` and `-`. A `/` follows it."
+            ),
+            "timeout": Option("10", _ANSWER),
+            **_TLS,
         },
     ),
     "folder": Family(("folder",), "folder:///srv/shop/blobs", "A folder of the local file system.", {}),

@@ -35,6 +35,8 @@ GLANCE_SECONDS = 0.1
 STOPPING_SECONDS = 20.0
 LONGEST_MOMENT = 0.03
 """Seconds from a report to the kill, at most. Chance decides whether it hits a commit, a send or an ack."""
+APPLICATION, WORKERS, BESIDE = "application", "workers", "beside"
+"""What may be killed; see `Host`."""
 
 
 class WireEvent(NamedTuple):
@@ -78,10 +80,14 @@ class Books(Protocol):
 
 
 class Written(NamedTuple):
-    """What an application has written: how many in all, and the id of each, those of a group in the order of their commits."""
+    """What an application has written: how many in all, and the id of each, those of a group in the order of their commits.
+
+    `unannounced` are rows for which no event of their own was received, if the books count them.
+    """
 
     total: int
     order_ids: Sequence[str]
+    unannounced: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ class Host:
 
     A program is a module with `main()`, or a whole command line. `endpoint` names the endpoint as `module:name`, whose tables
     are created. `wire` makes the broker's side from its URL and the prefix. `beside` is a command that runs next to
-    `exactly_once`, such as a relay. With `kills_workers` the processes that the program starts are killed; it replaces them.
+    `exactly_once`, such as a relay. `victims` are killed in turns: the `APPLICATION`, the `WORKERS` that it has started, which
+    it replaces, and what runs `BESIDE`.
     `books` opens where the application writes, from the places and the prefix; without it, that is a database in PostgreSQL.
     With `is_ordered`, orders of an account must take effect in the order of their numbers.
     """
@@ -101,7 +108,7 @@ class Host:
     exactly_once: str | Sequence[str] = ""
     endpoint: str = ""
     beside: Sequence[str] = ()
-    kills_workers: bool = False
+    victims: Sequence[str] = (APPLICATION,)
     books: "Callable[[Places, str], AbstractAsyncContextManager[Books]] | None" = None
     is_ordered: bool = False
 
@@ -130,7 +137,7 @@ class Counts(NamedTuple):
     """What a run left. Lost and doubled are numbers of ids; `repeated` are events on the wire beyond the first of each order.
 
     `by_id` is what a receiver has that takes each id once. `misplaced` are ids that took effect behind a later one of their
-    account. It is None for a host that has no order.
+    account. It is None for a host that has no order. `unannounced` are rows without an event of their own, where it is known.
     """
 
     program: str
@@ -145,11 +152,13 @@ class Counts(NamedTuple):
     by_id_doubled: int
     seconds: float
     misplaced: int | None = None
+    unannounced: int | None = None
 
     @property
     def is_exact(self) -> bool:
         """Return whether each id took effect once and in order, for the table and for a receiver that takes each id once."""
-        return not (self.rows_lost or self.rows_doubled or self.events_lost or self.by_id_doubled or self.misplaced)
+        lost = self.rows_lost or self.events_lost or self.unannounced
+        return not (lost or self.rows_doubled or self.by_id_doubled or self.misplaced)
 
 
 class Application:
@@ -264,7 +273,8 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
             if host.beside and not is_control:
                 await beside.start()
             *portions, last = _portions(with_copies(wanted), kills + 1)
-            await _work(application, wire, portions, seed, kills_workers=host.kills_workers)
+            victims = [each for each in host.victims if each != BESIDE or not is_control]
+            await _work(application, wire, portions, seed, victims=victims, beside=beside)
             await wire.feed(last)
             await _settle(application, wire, set() if is_control else set(wanted))
             counts = await _count("control" if is_control else "exactly once", wanted, kills, wire, await books.read(), since)
@@ -290,9 +300,15 @@ def _portions(sent: Sequence[str], count: int) -> list[Sequence[str]]:
 
 
 async def _work(
-    application: Application, wire: Wire, portions: Sequence[Sequence[str]], seed: int, *, kills_workers: bool
+    application: Application,
+    wire: Wire,
+    portions: Sequence[Sequence[str]],
+    seed: int,
+    *,
+    victims: Sequence[str],
+    beside: Application,
 ) -> None:
-    """Feed each portion to a process of its own, and kill it at work."""
+    """Feed each portion to a process, and kill a victim at work."""
     rng = random.Random(seed)  # noqa: S311 - when a process dies is no secret
     known: set[str] = set()
     for killed, portion in enumerate(portions):
@@ -304,8 +320,12 @@ async def _work(
         if await application.reported(reports, new) < reports:
             raise RuntimeError(f"the program ended without a signal, after {killed} kills: {' '.join(application.command)}")
         await asyncio.sleep(rng.uniform(0, LONGEST_MOMENT))
-        if kills_workers:
+        victim = victims[killed % len(victims)]
+        if victim == WORKERS:
             await application.kill_workers()
+        elif victim == BESIDE:
+            await beside.end(signal.SIGKILL)
+            await beside.start()
         else:
             await application.end(signal.SIGKILL)
 
@@ -341,6 +361,7 @@ async def _count(  # noqa: PLR0917 - what a run is made of
         by_id_doubled=sum(count > 1 for count in taken.values()),
         seconds=round(time.monotonic() - since, 1),
         misplaced=misplaced(written.order_ids),
+        unannounced=written.unannounced,
     )
 
 
@@ -384,10 +405,10 @@ async def opened_tables(places: Places, _prefix: str) -> AsyncIterator[Tables]:
 
 
 @asynccontextmanager
-async def opened_database(server: str) -> AsyncIterator[AsyncEngine]:
+async def opened_database(server: str, name: str = "") -> AsyncIterator[AsyncEngine]:
     """Make a database of this run on a PostgreSQL server, with the application's tables; drop it at the end."""
     url = make_url(server).set(drivername="postgresql+asyncpg")
-    name = f"onceonly_hosts_{uuid4().hex[:8]}"
+    name = name or f"onceonly_hosts_{uuid4().hex[:8]}"
     operator = create_async_engine(url, isolation_level="AUTOCOMMIT")
     engine = create_async_engine(url.set(database=name))
     try:
@@ -427,7 +448,11 @@ def table_of(host: Host, runs: Sequence[Counts]) -> Table:
     return table
 
 
-_NAMES = {"repeated": "events repeated on the wire", "by_id_doubled": "events doubled for a receiver that knows ids"}
+_NAMES = {
+    "repeated": "events repeated on the wire",
+    "by_id_doubled": "events doubled for a receiver that knows ids",
+    "unannounced": "rows without an event of their own",
+}
 
 
 def main(host: Host, places: Places, *, ids: int = 300, kills: int = 8) -> None:

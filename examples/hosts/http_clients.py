@@ -45,6 +45,10 @@ class HttpWire(RabbitMQWire):
         """Count the requests without an answer."""
         return len(self._asking)
 
+    def path_of(self, _order_id: str) -> str:
+        """Return where the clients post an order."""
+        return "/orders"
+
     async def clean(self) -> None:
         """End what is left."""
         for each in list(self._asking):
@@ -57,7 +61,8 @@ class HttpWire(RabbitMQWire):
         async with self._free:
             while True:
                 with suppress(httpx.TransportError):
-                    answer = await self._client.post("http://host/orders", json={"order_id": order_id}, headers=headers)
+                    url = f"http://host{self.path_of(order_id)}"
+                    answer = await self._client.post(url, json={"order_id": order_id}, headers=headers)
                     if answer.status_code < SERVER_ERROR and answer.status_code != CONFLICT:
                         return
                 await asyncio.sleep(PAUSE_SECONDS)

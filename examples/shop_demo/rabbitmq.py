@@ -9,9 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom
 from tempfile import TemporaryDirectory
 
 SECONDS_TO_START = 60
+PORTS = range(11_000, 22_000)
+"""Those of servers that tests and examples start. Linux gives ports above 32,768 to clients, other systems above 49,152."""
+_GIVEN: set[int] = set()
 _BINARIES = "/usr/lib/rabbitmq/bin:/opt/homebrew/sbin:/usr/local/sbin"
 
 
@@ -115,11 +119,27 @@ def own_rabbitmq(server: str, control: str) -> Iterator[OwnRabbitMQ]:
             own.close()
 
 
-def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def free_port(*further: int) -> int:
+    """Find an unused port; gives none of them twice. The ports that are `further` above it are free as well.
+
+    They are below those that systems give to clients: nothing else takes one before its server listens, or while it is
+    started again.
+    """
+    while True:
+        port = SystemRandom().choice(PORTS)
+        if port not in _GIVEN and all(map(_is_free, (port, *(port + each for each in further)))):
+            _GIVEN.add(port)
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: connections that ended do not matter
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _answers(port: int) -> bool:

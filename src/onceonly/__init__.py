@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from onceonly.model.message import Message
     from onceonly.model.remote import Peer, Response
     from onceonly.model.retry import Retry
+    from onceonly.model.wording import FOREVER
 
 __all__ = [
+    "FOREVER",
     "BatchContext",
     "CloudEvents",
     "CommitFailed",
@@ -99,6 +101,7 @@ _MODULES = {
     "onceonly.model.message": ("Message",),
     "onceonly.model.remote": ("Peer", "Response"),
     "onceonly.model.retry": ("Retry",),
+    "onceonly.model.wording": ("FOREVER",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 

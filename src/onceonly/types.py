@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from onceonly.config.deduplication import Deduplication
     from onceonly.config.destinations import EventRule
     from onceonly.config.endpoint import Lifespan
+    from onceonly.documents.projections import ProjectedValue
     from onceonly.endpoint.blobs import Blobs
+    from onceonly.endpoint.documents import ContextDocuments, DocumentKey
     from onceonly.endpoint.http_app import HttpApp, Principal
     from onceonly.endpoint.message_builder import Delay, Expiry, OutsideSendOptions, SendOptions
     from onceonly.endpoint.middleware import CallNext
+    from onceonly.endpoint.projections import HandlerProjection, Projections
     from onceonly.endpoint.requests import Requests
     from onceonly.formats.cloudevents import Event
     from onceonly.formats.identity import IdentityRule
@@ -30,12 +33,15 @@ __all__ = [
     "Background",
     "Blobs",
     "CallNext",
+    "ContextDocuments",
     "Deduplication",
     "Delay",
     "Destination",
+    "DocumentKey",
     "Event",
     "EventRule",
     "Expiry",
+    "HandlerProjection",
     "Headers",
     "HttpApp",
     "Identity",
@@ -47,6 +53,8 @@ __all__ = [
     "OutsideSendOptions",
     "PeerHeaders",
     "Principal",
+    "ProjectedValue",
+    "Projections",
     "Requests",
     "SendOptions",
     "Session",
@@ -57,12 +65,15 @@ _HOME = {
     "Background": "onceonly.runtime.background",
     "Blobs": "onceonly.endpoint.blobs",
     "CallNext": "onceonly.endpoint.middleware",
+    "ContextDocuments": "onceonly.endpoint.documents",
     "Deduplication": "onceonly.config.deduplication",
     "Delay": "onceonly.endpoint.message_builder",
     "Destination": "onceonly.model.destination",
+    "DocumentKey": "onceonly.endpoint.documents",
     "Event": "onceonly.formats.cloudevents",
     "EventRule": "onceonly.config.destinations",
     "Expiry": "onceonly.endpoint.message_builder",
+    "HandlerProjection": "onceonly.endpoint.projections",
     "Headers": "onceonly.model.message",
     "HttpApp": "onceonly.endpoint.http_app",
     "Identity": "onceonly.model.identity",
@@ -74,6 +85,8 @@ _HOME = {
     "OutsideSendOptions": "onceonly.endpoint.message_builder",
     "PeerHeaders": "onceonly.model.remote",
     "Principal": "onceonly.endpoint.http_app",
+    "ProjectedValue": "onceonly.documents.projections",
+    "Projections": "onceonly.endpoint.projections",
     "Requests": "onceonly.endpoint.requests",
     "SendOptions": "onceonly.endpoint.message_builder",
     "Session": "onceonly.sql.store.transactions",

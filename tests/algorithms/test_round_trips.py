@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import event
 
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
@@ -40,10 +41,10 @@ PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
 SITUATIONS = ("first, sends one message", "first, sends nothing", "a copy of it later", "again after a crash before dispatch")
 EXPECTED: Mapping[str, tuple[int, int, int, int]] = {
     "History, SQL": (7, 3, 3, 6),
-    "History, documents": (4, 2, 1, 3),
-    "History, documents, with `blobs=`": (8, 6, 3, 5),
-    "DedupStore, documents": (6, 6, 2, 5),
-    "Tokens, documents": (8, 6, 2, 6),
+    "History, documents": (3, 2, 1, 2),
+    "History, documents, with `blobs=`": (7, 6, 3, 4),
+    "DedupStore, documents": (5, 5, 2, 4),
+    "Tokens, documents": (7, 5, 2, 5),
     "Tokens, in the SQL store's own database": (8, 3, 3, 6),
 }
 """One line for each variant, in the order of SITUATIONS. A new variant is a line here, one in VARIANTS and one on the page."""
@@ -96,7 +97,9 @@ def bundle(store: object, admission: object, artifacts: object = None) -> Ports:
 async def history_in_sql(folder: Path) -> AsyncIterator[Variant]:
     """Claims and records in the database of the business data."""
     async with heard_database(folder) as (database, heard):
-        yield Variant(bundle(SqlStore(database, ENDPOINT), StoreAdmission()), about(unit=""), heard.total)
+        variant = Variant(bundle(SqlStore(database, ENDPOINT), StoreAdmission()), about(unit=""), heard.total)
+        await deliver(variant._replace(message=replace(variant.message, id="first")))  # the first message decides the retention
+        yield variant
 
 
 @asynccontextmanager

@@ -16,29 +16,57 @@ from onceonly.adapters.memory.store import MemoryStore
 from onceonly.adapters.redis import documents as redis
 from onceonly.algorithms import admission
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
-from onceonly.assembly import open_dead_letters, open_store, wire
+from onceonly.assembly import open_database, open_dead_letters, open_store, schemas, wire
 from onceonly.assembly.documents import open_documents
 from onceonly.config.deduplication import Deduplication
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import locate
 from onceonly.documents.dead_letters import DocumentDeadLetters
+from onceonly.documents.projection_effects import ProjectionEffects
 from onceonly.documents.store import DocumentStore
 from onceonly.endpoint.host import host_of
 from onceonly.errors import DriverMissing
+from onceonly.model.identity import Identity
+from onceonly.model.projection import ProjectedWrite
+from onceonly.model.record import Answer, Record
+from onceonly.model.remote import RemoteRequest, Verb
 from onceonly.ports.bundle import Ports
 from onceonly.ports.documents import Change
-from onceonly.runtime.environment import SystemClock
+from onceonly.runtime.environment import Environment, SystemClock
 from onceonly.runtime.maintenance.loop import MaintenanceLoop
+from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
+from onceonly.testing.environment import RunClock
 from tests.log_events import event_in
 from tests.runtime.harness import ScriptedHandlers
-from tests.servers.available import REDIS, need
 
 SERVED: dict[systems.Role, set[str]] = {
-    "store": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
-    "deduplication": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
-    "tokens": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
-    "dead_letters": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "redis", "s3", "sqlite", "memory"},
+    "store": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "ravendb", "redis", "s3", "sqlite", "memory"},
+    "deduplication": {
+        "azure-blob",
+        "azure-table",
+        "cosmos",
+        "dynamodb",
+        "mongodb",
+        "ravendb",
+        "redis",
+        "s3",
+        "sqlite",
+        "memory",
+    },
+    "tokens": {"azure-blob", "azure-table", "cosmos", "dynamodb", "mongodb", "ravendb", "redis", "s3", "sqlite", "memory"},
+    "dead_letters": {
+        "azure-blob",
+        "azure-table",
+        "cosmos",
+        "dynamodb",
+        "mongodb",
+        "ravendb",
+        "redis",
+        "s3",
+        "sqlite",
+        "memory",
+    },
     "blobs": {"azure-blob", "folder", "s3", "memory"},
     "transport": {"amqp", "azure-queue", "redis", "sqlite", "memory"},
 }
@@ -71,6 +99,8 @@ def test_each_scheme_serves_its_roles_and_no_others(role: systems.Role) -> None:
         ("cosmos://a/d/c", "cosmos"),
         ("mongodb://h/d", "mongodb"),
         ("mongodb+srv://h/d", "mongodb"),
+        ("ravendb://h/d", "ravendb"),
+        ("ravendb+tls://h/d", "ravendb"),
         ("redis://h", "redis"),
         ("rediss://h", "redis"),
     ],
@@ -107,11 +137,11 @@ def test_documents_offer_entities_and_no_session() -> None:
         (Tokens("memory://a"), "memory", admission.TokenAdmission, None),
     ],
 )
-async def test_what_stays_in_documents_follows_from_the_deduplication(
-    deduplication: Deduplication, store: str, kind: type, keeps: int | None
+async def test_what_stays_in_documents_follows_from_the_deduplication(  # noqa: PLR0917 - the arguments of the cases
+    deduplication: Deduplication, store: str, kind: type, keeps: int | None, redis_url: str
 ) -> None:
     """A history is kept in them only where it is the rule."""
-    place = f"{need(REDIS)}/0?prefix=onceonly-test-wiring:" if store == "redis" else "memory://a"
+    place = redis_url if store == "redis" else "memory://a"
     async with wire(settings(store=place, deduplication=deduplication), nobody) as ports:
         assert isinstance(ports.store, DocumentStore)
         assert ports.store.history == keeps
@@ -182,7 +212,7 @@ async def test_marks_in_sql_bring_a_janitor_that_removes_expired_ones(tmp_path: 
             await documents.save([Change(key="done/old", body=b"{}", expires=1), Change(key="done/new", body=b"{}")])
             assert ports.maintenance.marks is not None
             assert await ports.maintenance.marks.remove_expired() == 1
-            assert await documents.keys("") == ("done/new",)
+            assert await documents.keys("done/") == ("done/new",)
     async with wire(settings(deduplication=DedupStore("memory://done")), nobody) as ports:
         assert MaintenanceLoop not in runners(ports)
 
@@ -298,3 +328,40 @@ async def test_a_warning_is_logged_once(counted: type[Opened], caplog: pytest.Lo
     (record,) = caplog.records
     assert (record.levelno, event_in(record)) == (logging.WARNING, "document store warning")
     assert (vars(record)["place"], vars(record)["reason"]) == ("redis://slow/0", "its reads are slow")
+
+
+@pytest.mark.parametrize("deduplication", ["history", "dedup"])
+async def test_a_janitor_removes_tombstones_of_projections_where_the_service_does_not(
+    tmp_path: Path, deduplication: str
+) -> None:
+    """In a SQL database, whose documents are removed by a worker; next to the marks of a dedup store."""
+    places = [f"sqlite:///{tmp_path}/{name}.db" for name in ("cache", "search", "done")]
+    for place in places:
+        async with open_database(place) as database:
+            await create(database, *schemas("documents"))
+    clock = RunClock()
+    chosen = settings(
+        projections={"cache": places[0], "search": places[1]},
+        deduplication=DedupStore(places[2]) if deduplication == "dedup" else History(),
+    )
+    async with wire(chosen, nobody, environment=Environment(clock=clock)) as ports:
+        cache = ports.effects
+        assert isinstance(cache, ProjectionEffects)
+        writes = [ProjectedWrite(name, "k", 2) for name in ("cache", "search")]
+        calls = tuple(RemoteRequest(Verb.WRITE, write.url, write) for write in writes)
+        record = Record(Identity("web", "a"), requests=calls)
+        assert await cache.call([record]) == {record.identity: Answer.TAKEN}
+        expires = ports.maintenance.marks
+        assert expires is not None
+        assert ports.maintenance.has_tasks
+        assert await expires.remove_expired() == 0
+        assert [await count(place) for place in places[:2]] == [1, 1]
+        clock.advance(timedelta(days=8).total_seconds())
+        await expires.remove_expired()
+        assert [await count(place) for place in places[:2]] == [0, 0]
+
+
+async def count(place: str) -> int:
+    """Count the documents of a SQL database."""
+    async with open_documents(place, clock=RunClock()) as documents:
+        return len(await documents.keys(""))

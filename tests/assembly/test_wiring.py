@@ -28,6 +28,7 @@ from onceonly.runtime.observe.observer import Point
 from onceonly.sql.queue import SqlTransport
 from onceonly.sql.schema import create
 from onceonly.sql.store import SqlStore
+from onceonly.systems import carriers
 from tests.runtime.harness import CallTally
 
 SECRET = "s3cr3t"  # noqa: S105 - one that must not be seen
@@ -165,8 +166,9 @@ def users_tables() -> MetaData:
     return metadata
 
 
-async def test_an_embedded_database_gets_all_tables_at_start(tmp_path: Path) -> None:
+async def test_an_embedded_database_gets_all_tables_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This library's and the user's, and again without harm."""
+    monkeypatch.setattr(carriers, "_OPENERS", {})  # another test of this process may have imported one
     file = tmp_path / "shop.db"
     chosen = settings(store=f"sqlite:///{file}", transport=f"sqlite:///{tmp_path}/queue.db", metadata=users_tables())
     for _ in range(2):

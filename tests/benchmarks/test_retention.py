@@ -8,6 +8,7 @@ from benchmarks.retention.emptying import compared
 from benchmarks.retention.findings import DatabaseFindings, Emptying, Rate, Sizes, promises
 from benchmarks.retention.keys import JITTER, Keys
 from benchmarks.retention.measuring import RETENTION, TINY, in_turn, measure_other, measure_postgresql
+from benchmarks.retention.sealed import FORMS, SealedSizes, measure
 from onceonly.model.ring import instant_of
 from tests.servers.available import POSTGRESQL, need
 
@@ -95,3 +96,16 @@ async def test_postgresql_is_measured_with_the_statement_that_is_shipped() -> No
     assert len(found.control) == len(found.emptied)
     assert all(each.dead_rows for each in found.deleted)
     assert min(*found.full.claims, *found.bare.claims, *found.classic.claims) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_denser_forms_know_what_they_hold_and_nothing_else() -> None:
+    """Each form refuses every claim that it holds and takes every other one, or the run ends with an error."""
+    plan = SealedSizes(claims=12_000, asked=500, rounds=1)
+    found = await measure(need(POSTGRESQL), plan, lambda _: None)
+    assert [each.name for each in found.forms] == ["today", *(form.name for form in FORMS)]
+    assert found.claims == 12_000
+    assert all(min(*each.known, *each.late) > 0 for each in found.forms)
+    today, *denser = (each.bytes_each(found.claims) for each in found.forms)
+    assert today > max(denser)

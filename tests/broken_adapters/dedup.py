@@ -3,8 +3,14 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from onceonly.model.errors import CommitFailed, ConflictError, OutcomeUnknown
-from onceonly.ports.admission import NO_FINGERPRINTS, MarkStore
+from onceonly.model.identity import timed_id
+from onceonly.model.message import Message
+from onceonly.model.ring import Undecidable
+from onceonly.ports.admission import NO_FINGERPRINTS, NO_INSTANTS, MarkStore
+from onceonly.ports.store import UndecidableMessage
 from onceonly_conformance.dedup_suite import DedupSubject
 from onceonly_conformance.documents_subject import Moment
 
@@ -19,9 +25,19 @@ class WrappedDedupStore:
         self.known: dict[bytes, bool] = {}
         self._owner = owner
 
-    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
+    async def add(
+        self,
+        keys: Sequence[bytes],
+        fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS,
+        instants: Mapping[bytes, int] = NO_INSTANTS,
+    ) -> None:
         """Add, as the wrapper does it."""
+        self._owner.instants = instants
         await self._owner.add(self, keys, fingerprints)
+
+    async def undecidable(self, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Decide, as the wrapper does it."""
+        return await self._owner.undecidable(self, messages)
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Look, as the wrapper does it."""
@@ -39,6 +55,8 @@ class WrappedDedup:
         self.subject = inner
         self.seen: dict[bytes, int] = {}
         """For what a broken service remembers, by key."""
+        self.instants: Mapping[bytes, int] = NO_INSTANTS
+        """The instants of the call of `add` that is made."""
 
     async def dedup_store(self) -> MarkStore:
         """Open a store."""
@@ -47,6 +65,10 @@ class WrappedDedup:
     async def cut(self, moment: Moment) -> MarkStore:
         """Open a store that is cut off once."""
         return WrappedDedupStore(self, await self.subject.cut(moment))
+
+    def now(self) -> int:
+        """Return the time."""
+        return self.subject.now()
 
     def retention(self) -> int:
         """Return the retention."""
@@ -58,7 +80,11 @@ class WrappedDedup:
 
     async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
         """Add keys."""
-        await store.inner.add(keys, bodies)
+        await store.inner.add(keys, bodies, self.instants)
+
+    async def undecidable(self, store: WrappedDedupStore, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Find messages that are too old."""
+        return await store.inner.undecidable(messages)
 
     async def contains(self, store: WrappedDedupStore, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Look keys up."""
@@ -210,11 +236,12 @@ class DroppingDedup(WrappedDedup):
         """Note when."""
         for key in keys:
             if self.renews or key not in self.seen:
-                self.seen[key] = self.passed
+                self.seen[key] = self.passed + max(0, self.instants.get(key, 0) - self.now())
         await store.inner.add(keys, bodies)
 
     async def pass_time(self, milliseconds: int) -> None:
         """Drop what is too old."""
+        await self.subject.pass_time(milliseconds)
         self.passed += milliseconds
         old = [key for key, added in self.seen.items() if self.passed - added >= self.lasts()]
         await (await self.subject.dedup_store()).remove(old)
@@ -338,3 +365,69 @@ class FirstCallDedup(WrappedDedup):
         """Drop those of others."""
         found = await store.inner.contains(keys)
         await store.inner.add(keys, {key: body for key, body in bodies.items() if key not in found})
+
+
+class TrustingDedup(WrappedDedup):
+    """Takes each message that it does not know for a new one, however old it is."""
+
+    async def undecidable(self, store: WrappedDedupStore, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Return none."""
+        return ()
+
+
+class SuspiciousDedup(WrappedDedup):
+    """Refuses each message that is older than half of the retention."""
+
+    async def undecidable(self, store: WrappedDedupStore, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Look at what the next messages would be."""
+        half = self.retention() // 2
+        older = [replace(each, id=timed_id(each.source, each.instant - half, bytes(10))) for each in messages if each.instant]
+        refused = {each.message.instant + half for each in await store.inner.undecidable(older)}
+        return tuple(UndecidableMessage(each, Undecidable.TOO_OLD) for each in messages if each.instant in refused)
+
+
+class ThoroughDedup(WrappedDedup):
+    """Refuses messages without an instant as well."""
+
+    async def undecidable(self, store: WrappedDedupStore, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Refuse them."""
+        plain = [UndecidableMessage(each, Undecidable.TOO_OLD) for each in messages if not each.instant]
+        return (*plain, *await store.inner.undecidable(messages))
+
+
+class SternDedup(WrappedDedup):
+    """Refuses again what a person has sent back."""
+
+    async def undecidable(self, store: WrappedDedupStore, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Leave the attribute out."""
+        plain = {replace(each, extensions=()).identity: each for each in messages}
+        found = await store.inner.undecidable([replace(each, extensions=()) for each in messages])
+        return tuple(UndecidableMessage(plain[each.message.identity], each.reason) for each in found)
+
+
+class TimelessDedup(WrappedDedup):
+    """Keeps a key for the retention from now on, also when its message is from the future."""
+
+    def __init__(self, inner: DedupSubject) -> None:
+        super().__init__(inner)
+        self.passed = 0
+        self.until: dict[bytes, int] = {}
+
+    async def add(self, store: WrappedDedupStore, keys: Sequence[bytes], bodies: Mapping[bytes, bytes]) -> None:
+        """Note when."""
+        self.until.update(dict.fromkeys(keys, self.passed + self.retention()))
+        await store.inner.add(keys, bodies)
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Drop what is old enough."""
+        await self.subject.pass_time(milliseconds)
+        self.passed += milliseconds
+        await (await self.subject.dedup_store()).remove([key for key, until in self.until.items() if until < self.passed])
+
+
+class HopelessDedup(WrappedDedup):
+    """Accepts messages of any time in the future."""
+
+    async def undecidable(self, store: WrappedDedupStore, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Leave them out."""
+        return tuple(each for each in await store.inner.undecidable(messages) if each.reason is not Undecidable.TOO_NEW)

@@ -1,11 +1,14 @@
 """A terminal that runs commands, in this process or in a process of its own."""
 
+import codecs
 import json
 import logging
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -97,28 +100,68 @@ class Terminal:
 
 
 class Running:
-    """A command that runs, and what it has said so far."""
+    """A command that runs, and what it has said so far.
+
+    A thread reads all the time, since a command whose output nobody reads stops when the pipe is full.
+    """
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
-        self.said: list[str] = []
+        self.said = ""
+        self._known = 0
+        self._is_over = False
+        self._more = threading.Condition()
+        assert process.stdout is not None
+        output = os.dup(process.stdout.fileno())  # whoever has started it closes the other one
+        self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
+        self._reader.start()
 
     def until(self, words: str, times: int = 1) -> str:
         """Read on until a line has these words for the `times`-th time from here on; gives that line."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line)
+        while True:
+            line = self._next("\n")
             times -= words in line
             if not times:
                 return line
-        raise AssertionError(f"it ended without saying {words!r}:\n" + "".join(self.said))
+            if not line:
+                raise AssertionError(f"it ended without saying {words!r}:\n{self.said}")
+
+    def until_prompt(self, prompt: str) -> None:
+        """Read on until it has written this, and waits for a line."""
+        assert self._next(prompt).endswith(prompt), self.said
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal to the parent, and give its exit code."""
         self.process.send_signal(number)
-        said, _ = self.process.communicate(timeout=60)
-        self.said.append(said)
+        self.end()
         return self.process.returncode
+
+    def end(self) -> str:
+        """Wait until it has ended; gives what it has said since `until`."""
+        self.process.wait(timeout=60)
+        self._reader.join(timeout=60)
+        assert self._is_over, "it has left a process that writes"
+        return self.said[self._known :]
+
+    def _next(self, end: str) -> str:
+        """Return what comes next, up to and with `end`; the rest if it has ended."""
+        begin = self._known
+        with self._more:
+            self._more.wait_for(lambda: self._is_over or end in self.said[begin:])
+            found = self.said.find(end, begin)
+        self._known = len(self.said) if found < 0 else found + len(end)
+        return self.said[begin : self._known]
+
+    def _read(self, output: int) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while more := os.read(output, 65536):
+            with self._more:
+                self.said += decoder.decode(more)
+                self._more.notify_all()
+        os.close(output)
+        with self._more:
+            self._is_over = True
+            self._more.notify_all()
 
 
 @contextmanager

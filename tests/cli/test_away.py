@@ -46,7 +46,7 @@ def test_a_worker_outlives_a_broker_that_is_away_at_start(onceonly: Terminal, br
             run.until(WORKS)
             run.until("worker started", times=2)
             assert run.stop() == 0
-    assert "".join(run.said).count(WAITS) == 1
+    assert run.said.count(WAITS) == 1
 
 
 @pytest.mark.parametrize("options", [(), ("--drain",)])
@@ -62,7 +62,7 @@ def test_a_worker_outlives_a_database_that_is_away_at_start(
             run.until(WORKS)
             run.until("worker started")
             assert options or run.stop() == 0
-            run.process.communicate(timeout=60)
+            run.end()
     assert run.process.returncode == 0
 
 
@@ -73,8 +73,8 @@ def test_a_signal_ends_the_waiting(onceonly: Terminal, number: signal.Signals, o
     with running(onceonly, "shop:shop", "--store", "postgresql://127.0.0.1:1/nothing", *options) as run:
         run.until(WAITS)
         assert run.stop(number) == (1 if options else 0)
-    assert "Traceback" not in "".join(run.said)
-    assert "process started" not in "".join(run.said)
+    assert "Traceback" not in run.said
+    assert "process started" not in run.said
 
 
 def wrong_setups() -> dict[str, tuple[str, str, str]]:
@@ -99,7 +99,7 @@ def test_a_wrong_set_up_ends_a_worker_at_once(onceonly: Terminal, postgresql_url
     need(RABBITMQ)
     option, url, words = wrong_setups()[what]
     with running(onceonly, "shop:shop", option, url or f"{postgresql_url}?prefix=none_") as run:
-        said, _ = run.process.communicate(timeout=60)
+        said = run.end()
     assert run.process.returncode == 2
     assert said.startswith("error: ")
     assert said.count("error: ") == 1
@@ -114,7 +114,7 @@ def test_a_set_up_that_shows_to_be_wrong_later_ends_it_then(onceonly: Terminal) 
     with running(onceonly, "shop:shop", "--transport", door.url) as run:
         run.until(WAITS)
         with door.opened():
-            said, _ = run.process.communicate(timeout=60)
+            said = run.end()
     assert run.process.returncode == 2
     assert "error: endpoint 'shop' cannot use its transport amqp://127.0.0.1" in said
     assert "vhost nowhere not found" in said

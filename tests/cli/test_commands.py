@@ -55,6 +55,7 @@ def test_what_is_sent_twice_is_handled_once(onceonly: Terminal) -> None:
         assert (done.code, done.out) == (0, "2 sent to shop\n")
     before = {"waiting": 4, "held": 0, "delayed": 0, "records": 0, "late": 0, "oldest": None, "dead_letters": 0}
     state = {"late_buckets": 0, "janitor": {"state": "never", "age": None, "troubles": [], "tasks": {}}, "processes": []}
+    state["retention"] = "not stored yet (code: 7 d)"
     assert onceonly("status", "shop:shop", "--json").answer == [{"endpoint": "shop"} | before | state]
     drained = onceonly("run", "shop:shop", "shop:mailer", "--drain")
     assert (drained.code, drained.out) == (0, "")

@@ -17,18 +17,8 @@ HASTY = Path(__file__).with_name("debug_program.py").read_text()
 PATIENT = HASTY.replace("grace=0.01", "grace=10")
 WAKE = "\n"
 """A line after a signal: one that comes just before the debugger waits for a line is handled after that."""
+PROMPT = "(Pdb) "
 SHOW = "p 'order is ' + order.order_id\n"
-
-
-def until_prompt(run: Running) -> None:
-    """Read on until the debugger waits for a command."""
-    assert run.process.stdout is not None
-    said = ""
-    while not said.endswith("(Pdb) "):
-        more = run.process.stdout.read(1)
-        assert more, "".join([*run.said, said])
-        said += more
-    run.said.append(said)
 
 
 @contextmanager
@@ -50,7 +40,7 @@ def debugged(onceonly: Terminal) -> Iterator[tuple[Running, IO[str]]]:
         try:
             assert process.stdin is not None
             run = Running(process)
-            until_prompt(run)
+            run.until_prompt(PROMPT)
             yield run, process.stdin
         finally:
             process.kill()
@@ -66,7 +56,7 @@ def test_a_breakpoint_stops_a_handler_and_it_goes_on(onceonly: Terminal, kind: s
         commands.write("c\n")
         run.until("handler succeeded")
         assert run.stop(stop) == 0
-        said = "".join(run.said)
+        said = run.said
     assert "stops.py" in said
     assert not any(words in said for words in ("process started", "event loop blocked", "message failed"))
     assert onceonly.rows("shop.db", "SELECT id FROM orders") == [("A-1",)]
@@ -86,7 +76,7 @@ def test_who_leaves_the_debugger_ends_the_process_and_no_attempt_is_counted(once
             commands.close()
         run.until("worker stopped")
         assert run.process.wait(timeout=60) == 0
-    said = "".join(run.said)
+    said = run.said
     assert not any(words in said for words in ("message failed", "message given up", "Traceback", "retrying")), said
     with debugged(onceonly) as (run, commands):
         commands.write("c\n")
@@ -101,7 +91,7 @@ def test_who_leaves_another_debugger_ends_the_process_too(onceonly: Terminal) ->
         commands.write("q\n")
         run.until("worker stopped")
         assert run.process.wait(timeout=60) == 0
-    said = "".join(run.said)
+    said = run.said
     assert not any(words in said for words in ("message failed", "message given up", "Traceback", "retrying")), said
 
 
@@ -112,7 +102,7 @@ def test_ctrl_c_at_the_prompt_cancels_the_command_and_stops_nothing(onceonly: Te
             run.process.send_signal(signal.SIGINT)
             commands.write(WAKE)
             run.until("--KeyboardInterrupt--")
-            until_prompt(run)
+            run.until_prompt(PROMPT)
         commands.write("c\n")
         run.until("handler succeeded")
         onceonly.write("orders.jsonl", [{"order_id": "A-2"}])

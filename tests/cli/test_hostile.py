@@ -88,7 +88,7 @@ def wait_for_order(onceonly: Terminal, run: Running, name: str) -> None:
     """Wait until a message was handled."""
     handled = onceonly.folder / "handled"
     wait_for(lambda: run.process.poll() is not None or (handled.exists() and name in handled.read_text().splitlines()))
-    assert run.process.poll() is None, "".join(run.said)
+    assert run.process.poll() is None, run.said
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_worker_outlives_whatever_happens_to_its_connections(
             hostile.behave(Behaviour.PASSES)
             wait_for_order(onceonly, run, f"during-{number}")
         assert run.stop() == 0
-    said = "".join(run.said)
+    said = run.said
     assert "Traceback" not in said, said
     assert said.count(WAITS) == 1
     assert "process died" not in said, said
@@ -167,5 +167,5 @@ async def test_a_worker_outlives_bytes_that_are_swallowed(onceonly: Terminal, se
                 await asyncio.sleep(4)
                 swallower.pass_on()
                 await asyncio.to_thread(wait_for_order, onceonly, run, "second")
-            assert await asyncio.to_thread(run.stop) == 0, "".join(run.said)
-    assert "Traceback" not in "".join(run.said), "".join(run.said)
+            assert await asyncio.to_thread(run.stop) == 0, run.said
+    assert "Traceback" not in run.said, run.said

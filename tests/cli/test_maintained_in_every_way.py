@@ -59,6 +59,8 @@ STAYS = frozenset(
     | {"onceonly_actions"}
 )
 """Tables in which nothing is ever too old, and that of actions, which goes in the round after their letters."""
+SETTING = "b'retention/"
+"""How the key of a document begins that says how long claims are kept: it is a setting, and stays."""
 KINDS = {
     "shop.db": {
         *("claim of a bucket", "onceonly_claims", "onceonly_keys", "onceonly_records", "onceonly_register"),
@@ -137,7 +139,8 @@ def rows_of(onceonly: Terminal, database: str) -> dict[str, set[tuple[object, ..
     with closing(sqlite3.connect(onceonly.folder / database)) as connection:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             if name not in STAYS and not name.startswith("sqlite_"):
-                found[name] = set(connection.execute(f'SELECT * FROM "{name}"').fetchall())  # noqa: S608 - own names
+                rows = connection.execute(f'SELECT * FROM "{name}"').fetchall()  # noqa: S608 - own names
+                found[name] = {row for row in rows if not str(row[0]).startswith(SETTING)}
     return found
 
 
@@ -209,7 +212,7 @@ def running(onceonly: Terminal, *arguments: str) -> Iterator[Running]:
         try:
             found = Running(process)
             yield found
-            assert found.stop() == 0, "".join(found.said)
+            assert found.stop() == 0, found.said
         finally:
             if process.poll() is None:
                 process.kill()

@@ -85,8 +85,8 @@ async def test_what_waits_is_sent_and_a_signal_stops_it(onceonly: Terminal) -> N
             relay.until(STARTED)
             assert await received(queue, 2) == [b'{"name":"a"}', b'{"name":"b"}']
             assert relay.stop() == 0
-    assert "relay stopped" in "".join(relay.said)
-    assert "Traceback" not in "".join(relay.said)
+    assert "relay stopped" in relay.said
+    assert "Traceback" not in relay.said
     assert await left(onceonly) == 0
 
 
@@ -147,7 +147,7 @@ async def test_it_is_ready_while_it_reaches_its_store_and_its_broker(onceonly: T
             _, body = until(port, "/ready", lambda status, _: status == 503)
             assert body["reasons"][0].startswith(f"{DESK}: store failing for ")
             assert relay.stop() == 0
-    assert "call=declare" not in "".join(relay.said)
+    assert "call=declare" not in relay.said
 
 
 def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: Terminal) -> None:
@@ -157,7 +157,7 @@ def test_an_address_of_the_endpoints_own_is_not_the_relays(onceonly: Terminal) -
     with relaying(onceonly, "office:desk") as relay:
         relay.until(STARTED)
         assert relay.stop() == 0
-    assert ANSWERS not in "".join(relay.said)
+    assert ANSWERS not in relay.said
     assert onceonly("relay", "office:desk", "--health", "nowhere").code == 2
 
 

@@ -24,7 +24,7 @@ def test_a_signal_stops_it_gracefully(onceonly: Terminal, number: signal.Signals
     with running(onceonly, "shop:shop", "shop:mailer", "-p", "2") as run:
         run.until("worker started", times=4)
         assert run.stop(number) == 0
-        said = "".join(run.said)
+        said = run.said
         assert said.count("process stopped") == 2
         assert "Traceback" not in said
 
@@ -95,7 +95,7 @@ def test_a_program_with_a_fault_is_named_once_and_waited_for(onceonly: Terminal)
         run.until("program reloading")
         run.until("worker started")
         assert run.stop() == 0
-    said = "".join(run.said)
+    said = run.said
     assert said.count("error: module 'shop' could not be imported: ZeroDivisionError") == 1
     assert "process replaced" not in said
 
@@ -110,7 +110,7 @@ def test_modules_named_like_those_of_the_standard_library_stop_no_process(onceon
     with running(onceonly, "shop:shop", program=(sys.executable, str(command))) as run:
         run.until("worker started")
         assert run.stop() == 0
-    assert "process died" not in "".join(run.said)
+    assert "process died" not in run.said
 
 
 def test_a_program_that_cannot_be_imported_any_more_ends_it(onceonly: Terminal) -> None:
@@ -123,10 +123,10 @@ def test_a_program_that_cannot_be_imported_any_more_ends_it(onceonly: Terminal) 
         run.until("error: module 'shop' could not be imported: ZeroDivisionError")
         run.until("process ended: set-up is wrong")
         run.until("process stopped")
-        said, _ = run.process.communicate(timeout=60)
+        said = run.end()
     assert said == ""
     assert run.process.returncode == 2
-    assert "".join(run.said).count("process replaced") == 1
+    assert run.said.count("process replaced") == 1
 
 
 def test_a_breakpoint_fails_its_message_with_what_it_needs(onceonly: Terminal) -> None:
@@ -148,7 +148,7 @@ def test_a_signal_that_is_sent_twice_at_once_stops_it_gracefully(onceonly: Termi
         run.until("worker started", times=2)
         run.process.send_signal(signal.SIGTERM)
         assert run.stop() == 0
-    said = "".join(run.said)
+    said = run.said
     assert said.count("process stopped") == 2
     assert "killed" not in said
 
@@ -170,7 +170,7 @@ def test_a_database_that_cannot_be_opened_is_named(
     """Whose it is and where, with exit code 2: a person has to do something."""
     (onceonly.folder / database).write_text("this is not a database, " * 100)
     with running(onceonly, "shop:shop", *options) as run:
-        said, _ = run.process.communicate(timeout=60)
+        said = run.end()
     assert run.process.returncode == 2
     assert said.splitlines() == [
         f"error: endpoint 'shop' cannot use its {role} sqlite:///{database}: DatabaseError: file is not a database"
@@ -180,6 +180,6 @@ def test_a_database_that_cannot_be_opened_is_named(
 def test_a_set_up_error_ends_it_before_any_process_is_started(onceonly: Terminal) -> None:
     """Exit code 2, one line."""
     with running(onceonly, "shop:nothing", "-p", "3") as run:
-        said, _ = run.process.communicate(timeout=60)
+        said = run.end()
     assert run.process.returncode == 2
     assert said.splitlines() == ["error: 'shop:nothing' does not exist in module 'shop': it has shop:mailer, shop:shop"]

@@ -6,6 +6,7 @@ from typing import Any
 from onceonly.adapters.memory.artifacts import MemoryArtifacts
 from onceonly.adapters.memory.world import Live, PortOperation, WorldDriver
 from onceonly.model.errors import OutcomeUnknown
+from onceonly.model.retention import always
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_subject import Moment
 from onceonly_verify.memory_ports.dedup import MemoryMarkStore
@@ -65,11 +66,14 @@ class MemoryDedup(InMemory):
 
     async def dedup_store(self) -> MemoryMarkStore:
         """Open it."""
-        return MemoryMarkStore(self.driver)
+        return self._on(self.driver)
 
     async def cut(self, moment: Moment) -> MemoryMarkStore:
         """Open one that is cut off once."""
-        return MemoryMarkStore(self.cutting(moment))
+        return self._on(self.cutting(moment))
+
+    def _on(self, driver: WorldDriver) -> MemoryMarkStore:
+        return MemoryMarkStore(driver, retention=always(self.retention()), clock=self.clock)
 
     def retention(self) -> int:
         """Return some retention."""

@@ -1,7 +1,7 @@
 """Memory adapters as subjects of the suites: one world, however many processes look at it."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from onceonly.adapters.memory.documents import MemoryDocuments
 from onceonly.adapters.memory.store import MemoryDeadLetters, MemoryStore, Notebook
@@ -121,6 +121,8 @@ class MemoryPlace(Timed):
 class CutDriver(Live):
     """Carries out operations in another driver's world; its first save is cut off."""
 
+    writes: ClassVar[frozenset[str]] = frozenset({"save", "save_together"})
+
     def __init__(self, inner: Live, moment: Moment) -> None:
         super().__init__()
         self._inner = inner
@@ -128,7 +130,7 @@ class CutDriver(Live):
 
     async def perform(self, operation: PortOperation, patience: float | None = None) -> Any:
         """Carry it out, and lose the answer once."""
-        moment, self._moment = (self._moment, None) if operation.point == "save" else (None, self._moment)
+        moment, self._moment = (self._moment, None) if operation.point in self.writes else (None, self._moment)
         if moment == "before":
             raise OutcomeUnknown("the connection was cut before the write")
         answer = await self._inner.perform(operation, patience)

@@ -1,14 +1,22 @@
 """Documents in Azure Table and Azure Blob, what is built on them, and blobs as artifacts keep every promise."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
+from onceonly.formats.partitions import PartitionValues, split_key
+from onceonly.ports.documents import DocumentAddress
 from onceonly_conformance.artifact_suite import ArtifactStoreSuite
 from onceonly_conformance.documents_suite import DocumentsSuite
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.on_documents import (
+    DocumentDedupSuite,
+    DocumentProjectionSuite,
+    DocumentTokenSuite,
+    DocumentTransactionSuite,
+)
+from onceonly_conformance.saves_together_suite import KEYS, Key, SavesTogetherSuite
 from tests.conformance.azure_subjects import AzureArtifacts, AzurePlace
 from tests.servers.azurite import Azurite
 
@@ -54,12 +62,45 @@ class TestAzureTableDocuments(InAzureTable, DocumentsSuite):
     lapse: ClassVar[int] = 250  # nothing expires here
 
 
+class TestSavedTogetherInAzureTable(InAzureTable, SavesTogetherSuite):
+    """Entities of the application, each in the partition of its message."""
+
+    rounds: ClassVar[int] = 6
+    lapse: ClassVar[int] = 250  # nothing expires here
+    separates: ClassVar[bool] = True
+    partitions: ClassVar[tuple[PartitionValues, ...]] = (
+        ("acme",),
+        ("Acme",),
+        ("it's, 東京 & co",),
+        (17,),
+        ("a", "b"),
+        ("a", "c"),
+    )
+    keys: ClassVar[tuple[Key, ...]] = (*KEYS, (17,), ("it's",), ("100%",), ("a+b&c=d",), ("~5b",), ("entity.Account.A",))
+    cannot_hold: ClassVar[Mapping[str, str]] = {
+        "integers beyond 64 bits": "there is no such type",
+        "null": "a property that is null is none",
+        "objects": "properties are flat",
+        "lists": "properties are flat",
+        "names": "names of properties are those of identifiers",
+        "unusual names": "names of properties are those of identifiers",
+    }
+
+    def key_fields(self, key: str, address: DocumentAddress) -> Mapping[str, Any]:
+        """Return both keys of the entity, which are texts."""
+        return {"PartitionKey": "|".join(map(str, split_key(key).values)), "RowKey": str(address.key[0])}
+
+
 class TestAzureBlobDocuments(InAzureBlob, DocumentsSuite):
     """Documents themselves."""
 
     rounds: ClassVar[int] = 6
     many: ClassVar[int] = 100  # a request holds one
     lapse: ClassVar[int] = 250  # nothing expires here
+
+
+class TestProjectionsInAzureTable(InAzureTable, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInAzureTable(InAzureTable, DocumentDedupSuite):
@@ -72,6 +113,10 @@ class TestTokensInAzureTable(InAzureTable, DocumentTokenSuite):
 
 class TestTransactionsInAzureTable(InAzureTable, DocumentTransactionSuite):
     """The transactions for every service, here."""
+
+
+class TestProjectionsInAzureBlob(InAzureBlob, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInAzureBlob(InAzureBlob, DocumentDedupSuite):

@@ -15,14 +15,14 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from onceonly.adapters.cosmos import documents as adapter
 from onceonly.adapters.cosmos.address import read_address
-from onceonly.adapters.cosmos.client import _SentOnce, translated
+from onceonly.adapters.cosmos.client import Pause, ThrottledError, _SentOnce, translated
 from onceonly.adapters.cosmos.documents import create, open_documents
 from onceonly.documents.no_retry import SentTwiceError
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_suite import DocumentsSuite
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentProjectionSuite, DocumentTokenSuite
 from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
@@ -78,6 +78,10 @@ class TestPendingInCosmos(InCosmos, PendingListSuite):
     many: ClassVar[int] = 100
 
 
+class TestProjectionsInCosmos(InCosmos, DocumentProjectionSuite):
+    """Projections for every service, here."""
+
+
 class TestDedupInCosmos(InCosmos, DocumentDedupSuite):
     """The dedup store for every service, here."""
 
@@ -130,8 +134,9 @@ async def test_an_account_that_is_not_strong_is_refused(url: str) -> None:
 
 def test_a_container_of_another_form_is_refused() -> None:
     """Partitioned by something else than the id, or with unique keys of its own; without expiry it is warned of."""
+    place = read_address("cosmos://a/d/c")
     good: dict[str, Any] = {"partitionKey": {"paths": ["/id"]}, "defaultTtl": -1}
-    adapter._refuse_container(good, "c")
+    adapter._refuse_container(good, place)
     assert adapter._expiry_warnings(good) == ()
     assert len(adapter._expiry_warnings({"partitionKey": {"paths": ["/id"]}})) == 1
     for bad in (
@@ -140,7 +145,7 @@ def test_a_container_of_another_form_is_refused() -> None:
         {"partitionKey": {}},
     ):
         with pytest.raises(SetupError):
-            adapter._refuse_container(good | bad, "c")
+            adapter._refuse_container(good | bad, place)
 
 
 async def test_a_service_that_is_away_is_a_definite_failure() -> None:
@@ -165,7 +170,7 @@ async def test_a_write_is_sent_once_whatever_is_answered(status: int) -> None:
 
 async def test_the_driver_cannot_send_a_write_twice() -> None:
     """A read it can."""
-    policy = _SentOnce()
+    policy = _SentOnce(Pause(1.0))
     sent: list[str] = []
     policy.next = SimpleNamespace(send=lambda request: _answer(sent, request))  # type: ignore[assignment]
     for operation, times in (("Read", 2), ("Create", 1), ("Replace", 1), ("Delete", 1)):
@@ -196,6 +201,7 @@ async def test_the_driver_cannot_send_a_write_twice() -> None:
         (ServiceRequestError("x", error=ServerDisconnectedError()), OutcomeUnknown),
         (ServiceResponseError("x"), OutcomeUnknown),
         (SentTwiceError("x"), OutcomeUnknown),
+        (ThrottledError("x"), CommitFailed),
     ],
 )
 def test_only_what_the_service_said_for_sure_is_definite(error: Exception, kind: type[Exception]) -> None:
@@ -240,5 +246,6 @@ async def answering(status: int) -> AsyncIterator[tuple[str, list[str]]]:
         await runner.cleanup()
 
 
-async def _answer(sent: list[str], request: Any) -> None:
+async def _answer(sent: list[str], request: Any) -> Any:
     sent.append(request.context.options.get("request_params", "sent"))
+    return SimpleNamespace(http_response=SimpleNamespace(status_code=200))

@@ -59,6 +59,12 @@ DEDUP = {
         "an_add_that_is_cut_off_is_never_said_to_have_failed",
         "a_removal_that_is_cut_off_is_never_said_to_have_failed",
     ],
+    dedup.TrustingDedup: ["a_message_behind_the_horizon_is_refused"],
+    dedup.SuspiciousDedup: ["a_message_within_the_retention_is_decidable"],
+    dedup.ThoroughDedup: ["a_message_without_an_instant_is_never_refused"],
+    dedup.SternDedup: ["a_message_that_a_person_has_sent_back_is_not_refused"],
+    dedup.HopelessDedup: ["a_message_far_in_the_future_is_refused"],
+    dedup.TimelessDedup: ["a_message_from_the_future_is_known_until_it_is_old"],
     dedup.HopefulDedup: ["an_add_that_got_nowhere_is_no_success", "a_removal_that_got_nowhere_is_no_success"],
 }
 

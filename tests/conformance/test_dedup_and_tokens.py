@@ -12,7 +12,12 @@ import pytest
 from onceonly.adapters.folder.artifacts import FolderArtifacts
 from onceonly_conformance.artifact_suite import ArtifactStoreSuite
 from onceonly_conformance.dedup_suite import DedupSubject, DedupSuite
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.on_documents import (
+    DocumentDedupSuite,
+    DocumentProjectionSuite,
+    DocumentTokenSuite,
+    DocumentTransactionSuite,
+)
 from onceonly_conformance.token_suite import TokenSubject, TokenSuite
 from tests.conformance.memory_effect_subjects import MemoryArtifactsPlace, MemoryDedup, MemoryTokenPlace
 from tests.conformance.memory_subjects import MemoryPlace
@@ -46,6 +51,10 @@ class InMemory:
     async def open_documents(self) -> AsyncIterator[MemoryPlace]:
         """Open a new world."""
         yield MemoryPlace()
+
+
+class TestProjectionsInMemoryDocuments(InMemory, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInMemoryDocuments(InMemory, DocumentDedupSuite):
@@ -84,6 +93,10 @@ class InSqlite:
             yield subject
 
 
+class TestProjectionsInSqlite(InSqlite, DocumentProjectionSuite):
+    """Projections for every service, here."""
+
+
 class TestDedupInSqlite(InSqlite, DocumentDedupSuite):
     """The one for every service, in SQLite."""
 
@@ -118,6 +131,10 @@ class InPostgresql:
         return SqlPlace.open(self.url)
 
 
+class TestProjectionsInPostgresql(InPostgresql, DocumentProjectionSuite):
+    """Projections for every service, here."""
+
+
 class TestDedupInPostgresql(InPostgresql, DocumentDedupSuite):
     """The one for every service, in PostgreSQL."""
 
@@ -149,6 +166,10 @@ class InMariadb:
     def open_documents(self) -> AbstractAsyncContextManager[SqlPlace]:
         """Open the database, and empty its table."""
         return SqlPlace.open(self.url)
+
+
+class TestProjectionsInMariadb(InMariadb, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInMariadb(InMariadb, DocumentDedupSuite):

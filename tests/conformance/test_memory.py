@@ -1,6 +1,6 @@
 """The memory adapters keep every promise of their ports."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -9,6 +9,7 @@ from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.pending_suite import PendingRecordsSuite
 from onceonly_conformance.ring_suite import RingSuite
+from onceonly_conformance.saves_together_suite import KEYS, Key, SavesTogetherSuite
 from onceonly_conformance.store_suite import StoreSuite
 from onceonly_conformance.transport_suite import TransportSuite
 from tests.conformance.memory_subjects import MemoryLetters, MemoryPlace, MemoryRings, MemoryStores, MemoryTransports
@@ -90,3 +91,18 @@ class TestMemoryDocuments(DocumentsSuite):
     async def open_documents(self) -> AsyncIterator[MemoryPlace]:
         """Open a new world."""
         yield MemoryPlace()
+
+
+class TestSavedTogetherInMemory(SavesTogetherSuite):
+    """Documents of the application, in any collection, with keys of any number of parts."""
+
+    keys: ClassVar[tuple[Key, ...]] = (*KEYS, (7,), (-1,), ("a", "b"), ("a", "b", 7), ("a", 7), ("a", "7"), ("b", "a"))
+
+    @asynccontextmanager
+    async def open_documents(self) -> AsyncIterator[MemoryPlace]:
+        """Open a new world."""
+        yield MemoryPlace()
+
+    def collections(self) -> Sequence[str]:
+        """Name some."""
+        return ("", "receipts", "Receipts")

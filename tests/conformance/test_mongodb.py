@@ -27,7 +27,7 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_suite import DocumentsSuite
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentProjectionSuite, DocumentTokenSuite
 from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
@@ -78,6 +78,10 @@ class TestPendingInMongoDB(InMongoDB, PendingListSuite):
 
     rounds: ClassVar[int] = 6
     many: ClassVar[int] = 100
+
+
+class TestProjectionsInMongoDB(InMongoDB, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInMongoDB(InMongoDB, DocumentDedupSuite):

@@ -17,7 +17,12 @@ from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
 from onceonly.ports.documents import Change
 from onceonly_conformance.clock import ManualClock
 from onceonly_conformance.documents_suite import DocumentsSuite
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.on_documents import (
+    DocumentDedupSuite,
+    DocumentProjectionSuite,
+    DocumentTokenSuite,
+    DocumentTransactionSuite,
+)
 from onceonly_conformance.pending_list_suite import PendingListSuite
 from onceonly_conformance.suite import raises
 from tests.conformance.document_subject import ServiceSubject
@@ -71,6 +76,10 @@ class TestRedis(InRedis, DocumentsSuite):
 
 class TestPendingInRedis(InRedis, PendingListSuite):
     """The list of documents with unsent messages."""
+
+
+class TestProjectionsInRedis(InRedis, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInRedis(InRedis, DocumentDedupSuite):

@@ -15,7 +15,7 @@ from onceonly.model.artifact import Artifact
 from onceonly.ports.effects import ArtifactStore
 from onceonly_conformance.artifact_suite import ArtifactStoreSuite
 from onceonly_conformance.documents_suite import DocumentsSuite
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite
+from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentProjectionSuite, DocumentTokenSuite
 from tests.conformance.aws_subjects import KEYS, AwsSubject, Service
 from tests.servers.cutting_http import Request
 
@@ -52,6 +52,10 @@ class TestS3(InS3, DocumentsSuite):
     rounds: ClassVar[int] = 6
     many: ClassVar[int] = 100  # a request holds one
     lapse: ClassVar[int] = 250  # nothing expires here
+
+
+class TestProjectionsInS3(InS3, DocumentProjectionSuite):
+    """Projections for every service, here."""
 
 
 class TestDedupInS3(InS3, DocumentDedupSuite):

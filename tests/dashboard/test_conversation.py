@@ -49,6 +49,13 @@ class Charge:
     order: str
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine take its time to answer: a page without an answer has no link."""
+    monkeypatch.setattr("onceonly_dashboard.probes.ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr("onceonly_dashboard.probes.SERVER_SECONDS", 61.0)
+
+
 @asynccontextmanager
 async def a_story(folder: Path) -> AsyncIterator[tuple[httpx.AsyncClient, Identity]]:
     """Let one endpoint handle a message and the one that its handler sends; gives a client, and the first message."""

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from onceonly import Endpoint, Message, SetupError
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.message import Failure, FailureKind
+from onceonly.operations.previews import DEEPEST_JSON, SHOWN_BYTES, preview, shown_headers, shown_traceback
 from onceonly_dashboard import application, dashboard, loopback_only
 from onceonly_dashboard.access import ROLES
-from onceonly_dashboard.bodies import DEEPEST_JSON, SHOWN_BYTES, preview, shown_headers, shown_traceback
 from onceonly_dashboard.gate import DOWNLOAD_POLICY
 from onceonly_dashboard.views.letters import check_links, links_of
 from tests.dashboard.hostile import LETTERS, MARK, PAYLOADS

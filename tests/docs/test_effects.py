@@ -1,5 +1,6 @@
 """The page about artifacts runs: its package plugs in, its program uses it, and its suite finds a broken one."""
 
+import json
 import re
 import sqlite3
 from contextlib import closing
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly_conformance import ArtifactStoreSuite
+from onceonly_conformance import ArtifactStoreSuite, ProjectionSuite
 from onceonly_conformance.suite import rules
 from tests import ROOT
 from tests.plugins.packages import Shell, install
@@ -70,3 +71,33 @@ def test_the_pages_suite_finds_a_broken_kind(shell: Shell, tmp_path: Path) -> No
     printed = run_suite(shell, expected=1)
     assert "FAILED test_archive.py::TestArchive::test_making_the_same_again_is_fine" in printed
     assert re.search(r"\d failed, \d+ passed", printed)
+
+
+@pytest.mark.slow
+def test_the_pages_projection_keeps_every_promise(shell: Shell) -> None:
+    """As a reader would see it."""
+    printed = shell.run("-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_index.py")
+    assert f"{len(rules(ProjectionSuite))} passed" in printed
+
+
+def test_the_pages_handler_writes_its_projection(shell: Shell) -> None:
+    """With the kit, as the page says, and what is stored looks as the page shows it."""
+    program = """
+import asyncio
+from onceonly import testing
+from onceonly.model.projection import ProjectedWrite
+from onceonly.documents.projections import _body
+from search import RenameUser, users
+
+async def main():
+    async with testing.run(users) as t:
+        for name in ("Bob", "Ann"):
+            await t.deliver(RenameUser("7", name), copies=2)
+        print(await t.projection("cache"))
+    print(_body(ProjectedWrite("cache", "user:7", 7, b'{"name":"Ann"}', "application/json"), 0).decode())
+
+asyncio.run(main())
+"""
+    values, stored = shell.run("-c", program).splitlines()
+    assert values == str({"user:7": b'{"name":"Ann"}'})
+    assert json.loads(stored) == json.loads(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0])

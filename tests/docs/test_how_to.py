@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from typer import Exit
 
 from onceonly import Retry, WorkerSettings
 from onceonly.cli.app import application
@@ -43,7 +44,10 @@ def parsed(arguments: list[str]) -> dict[str, Any]:
     loaded = command.load() if isinstance(command, ListedCommand) else command
     if hasattr(loaded, "commands"):
         name, loaded, rest = loaded.resolve_command(loaded.make_context(name, rest, resilient_parsing=True), rest)
-    values: dict[str, Any] = loaded.make_context(name, list(rest)).params
+    try:
+        values: dict[str, Any] = loaded.make_context(name, list(rest)).params
+    except Exit as done:  # an option that does all there is to do, such as --print-prices
+        return {"exit_code": done.exit_code, "is_done": True}
     return values
 
 

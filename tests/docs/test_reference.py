@@ -16,6 +16,7 @@ from onceonly import Endpoint, IdentityField, IdentityHeader, Off
 from onceonly.assembly.sql import SCHEMAS
 from onceonly.errors import SetupError
 from onceonly.model.destination import Destination
+from onceonly.ports.projections import Projection
 from onceonly.systems import GROUP, system_of
 from tests import ROOT
 
@@ -24,7 +25,19 @@ GENERATE = runpy.run_path(str(DOCS / "generate" / "__main__.py"))
 PUBLIC: dict[str, str] = GENERATE["PUBLIC"]
 ROOTS = {module.split(".")[0] for module in PUBLIC}
 LISTS = {"body-types", "command-line", "log-events", "rabbitmq-objects", "settings", "tables", "urls", "wire-format"}
-SYSTEMS = {"azure-queues", "brokers", "databases", "nats", "postgresql", "rabbitmq", "redis", "service-bus", "sqs"}
+SYSTEMS = {
+    "azure-queues",
+    "cosmos",
+    "brokers",
+    "databases",
+    "mongodb",
+    "nats",
+    "postgresql",
+    "rabbitmq",
+    "redis",
+    "service-bus",
+    "sqs",
+}
 WRITTEN = LISTS | SYSTEMS | {"messages", "metrics"}
 READ_BY_USERS = [
     ROOT / "README.md",
@@ -208,7 +221,7 @@ def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:
     for name, command in found.items():
         section = page.partition(f"## onceonly {name}\n")[2].partition("\n## ")[0]
         for parameter in command.params:
-            if parameter.param_type_name == "option" and not parameter.is_eager:
+            if parameter.param_type_name == "option" and parameter.name != "help":
                 assert f"`{parameter.opts[0]}`" in section, f"onceonly {name}: {parameter.opts[0]}"
                 assert parameter.help, f"onceonly {name}: {parameter.opts[0]} has no help"
 
@@ -248,7 +261,7 @@ def test_every_class_of_settings_is_on_the_page() -> None:
     classes = {kind for each in arguments for kind in (type(each.default), *parts(each.annotation))}
     own = {kind for kind in classes if inspect.isclass(kind) and kind.__module__.startswith("onceonly.")}
     without_arguments = {Off}
-    described_elsewhere = {IdentityHeader, IdentityField, Destination}
+    described_elsewhere = {IdentityHeader, IdentityField, Destination, Projection}
     assert own - without_arguments - described_elsewhere == SETTINGS["SETTINGS"].keys() - {Endpoint}
 
 

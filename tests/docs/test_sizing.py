@@ -6,8 +6,10 @@ from statistics import median
 
 import pytest
 
+from onceonly.cli import main
 from tests import ROOT
 
+PLANNED = "dynamodb://eu-central-1/orders"
 PAGE = (ROOT / "docs" / "how-to" / "sizing.md").read_text(encoding="utf-8")
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
 
@@ -70,3 +72,17 @@ def test_the_example_is_calculated_right() -> None:
         low, high = (rate * seconds * size * 13 / 12 / 1e9 for size in (33, 125))
         assert f"| {low:.0f} to {high:.0f} GB |" in PAGE
     assert f"= {ceil(500 / 20 / 0.6)} processes" in PAGE
+
+
+def test_the_plan_on_documents_is_what_the_command_computes(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the built-in example prices, and the command that the page shows."""
+    assert f"$ onceonly plan {PLANNED} --rate 100\n" in PAGE
+    with pytest.raises(SystemExit):
+        main(["plan", PLANNED, "--rate", "100"])
+    printed = [
+        [cell.strip().removeprefix("dynamodb: ") for cell in line.strip("│\n ").split("│")]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("│")
+    ]
+    assert [row[0] for row in printed] == ["History", "DedupStore", "Tokens", "Off"]
+    assert "".join(f"| {' | '.join(row)} |\n" for row in printed) in PAGE

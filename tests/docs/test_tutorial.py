@@ -17,7 +17,7 @@ from onceonly.ports.transport import Topology
 from tests import ROOT
 from tests.servers.available import RABBITMQ, need, postgresql_database
 
-PAGES = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "tutorial").glob("[0-9]-*.md"))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# (\w+\.py)\n")
 _EXPORT = re.compile(r"^export (\w+)=", re.MULTILINE)

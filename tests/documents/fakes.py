@@ -15,6 +15,7 @@ class RecordingDocuments:
     def __init__(self, driver: Live | None = None) -> None:
         self.inner = MemoryDocuments(driver or Live())
         self.calls: list[str] = []
+        self.loaded: list[str] = []
         self.written: list[Change] = []
         self.spoils: dict[int, Exception] = {}
         """By the number of the call, counted from 0."""
@@ -22,6 +23,7 @@ class RecordingDocuments:
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read."""
         self._tell("load")
+        self.loaded += keys
         return await self.inner.load(keys)
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:

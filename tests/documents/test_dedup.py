@@ -1,5 +1,6 @@
 """The dedup store on documents, beyond what every dedup store promises: what it costs, what it leaves, how it fails."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from onceonly.algorithms.admission import DedupStoreAdmission
 from onceonly.documents.compare_and_set import TRIES
 from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
 from onceonly.model.errors import CommitFailed, OutcomeUnknown, SetupError
-from onceonly.model.identity import claim_key, fingerprint
+from onceonly.model.identity import Identity, claim_key, fingerprint, outgoing_id
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.ports.documents import Change, Documents
@@ -84,7 +85,7 @@ async def test_a_mark_decides_by_its_body_who_is_admitted() -> None:
     await admission.retire([Record(of["other"].identity, fingerprint=fingerprint(b"another body"))])
     documents.calls.clear()
     told = await admission.admits(list(of.values()))
-    assert told == (frozenset({of["new"].identity}), frozenset({of["other"].identity}))
+    assert told == (frozenset({of["new"].identity}), frozenset({of["other"].identity}), ())
     assert documents.calls == ["load"]
 
 
@@ -98,6 +99,22 @@ async def test_a_fingerprint_is_read_and_written_in_the_calls_that_are_made_anyw
     assert documents.calls == ["save", "load", "save", "load"]
     until = clock.now() + DAY + HOUR
     assert documents.written[0].body == b'{"until":%d,"body":"3132333435363738"}' % until
+
+
+async def test_each_mark_of_a_batch_is_kept_from_its_own_instant_on() -> None:
+    """Senders' clocks may be ahead: a message from the future is known until its own instant is behind the horizon."""
+    documents, clock = RecordingDocuments(), ManualClock()
+    admission = DedupStoreAdmission("shop", opened(documents, clock))
+    instants = {f"{ahead}": clock.now() + ahead * HOUR for ahead in (1, 2, 3)}
+    sent = [
+        Identity("till", outgoing_id("till", Identity("web", name), 0, instant))
+        for name, instant in [*instants.items(), ("none", 0)]
+    ]
+    await admission.retire([Record(identity) for identity in sent])
+    kept = {change.key: json.loads(change.body or b"")["until"] for change in documents.written}
+    first = kept.pop(min(kept, key=lambda each: kept[each]))
+    assert first == clock.now() + DAY + HOUR
+    assert sorted(kept.values()) == [instant + DAY + HOUR for instant in instants.values()]
 
 
 async def test_an_old_mark_still_counts() -> None:

@@ -15,6 +15,7 @@ DOCUMENTED = {
     "Azure Blob": "Azure Blob",
     "Cosmos DB": "Cosmos DB",
     "MongoDB 4.4+": "MongoDB",
+    "RavenDB 4": "RavenDB",
     "Redis 5+": "Redis",
     "SQLite, PostgreSQL, MariaDB": "a SQL database",
     "memory": "memory",

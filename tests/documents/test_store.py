@@ -120,6 +120,90 @@ async def test_forgetting_that_loses_every_time_ends_in_failed() -> None:
     assert (await quiet.begin([about()])).found.pending == (record,)
 
 
+async def test_a_record_is_forgotten_without_a_load() -> None:
+    """The version of the commit is known: load, commit, and the write that forgets."""
+    for history in PLACES:
+        harness = StoreHarness()
+        store = harness.store(history)
+        record = await handle(store, about(), ONE_EFFECT)
+        await store.forget([record])
+        assert harness.documents.calls == ["load", "save", "save"]
+        assert [each.pending for each in (await harness.entity()).records.values()] == ([""] if history else [])
+
+
+async def test_a_record_that_was_found_again_is_forgotten_without_a_load() -> None:
+    """After a crash `begin` has read the document."""
+    for history in PLACES:
+        harness = StoreHarness()
+        await handle(harness.store(history), about(), ONE_EFFECT)
+        harness.documents.calls.clear()
+        restarted = harness.store(history)
+        unit = await restarted.begin([about()])
+        await restarted.forget(unit.found.pending)
+        assert harness.documents.calls == ["load", "save"]
+
+
+async def test_a_document_that_others_changed_is_loaded_again() -> None:
+    """The write by the earlier version is refused, and what the other worker saved stays."""
+    for history in PLACES:
+        harness = StoreHarness()
+        first, second = harness.store(history), harness.store(history)
+        record = await handle(first, about(), ONE_EFFECT)
+        other = await handle(second, about("m2"), ONE_EFFECT)
+        harness.documents.calls.clear()
+        await first.forget([record])
+        assert harness.documents.calls == ["save", "load", "save"]
+        assert (await second.begin([about("m2")])).found.pending == (other,)
+        assert not (await second.begin([about()])).found.pending
+
+
+async def test_a_record_that_another_process_forgot_is_left_alone() -> None:
+    """One refused write, and one read that finds nothing to do."""
+    for history in PLACES:
+        harness = StoreHarness()
+        first, second = harness.store(history), harness.store(history)
+        record = await handle(first, about(), ONE_EFFECT)
+        await second.forget([record])
+        before = await harness.entity()
+        harness.documents.calls.clear()
+        await first.forget([record])
+        assert harness.documents.calls == ["save", "load"]
+        assert await harness.entity() == before
+
+
+async def test_a_commit_without_an_answer_leaves_no_guess() -> None:
+    """Whatever was known of the document may be out of date: the next write loads it first."""
+    harness = StoreHarness()
+    store = harness.store(None)
+    record = await handle(store, about(), ONE_EFFECT)
+    unit = await store.begin([about("m2")])
+    harness.documents.spoils[len(harness.documents.calls)] = OutcomeUnknown("no answer")
+    with pytest.raises(OutcomeUnknown):
+        await unit.commit([Record(about("m2").identity, ONE_EFFECT, unit=unit.key)])
+    harness.documents.calls.clear()
+    await store.forget([record])
+    assert harness.documents.calls == ["load", "save"]
+
+
+async def test_a_finished_record_is_not_remembered() -> None:
+    """With history, a message without effects is finished by its commit: nothing is written again."""
+    harness = StoreHarness()
+    store = harness.store(WEEK)
+    await handle(store, about())
+    assert not store.recent.take([ENTITY])
+
+
+async def test_a_fence_leaves_no_guess() -> None:
+    """It writes the document, so an earlier version of it is out of date."""
+    harness = StoreHarness()
+    store = harness.store(None)
+    record = await handle(store, about(), ONE_EFFECT)
+    await store.fence(record.unit, about("m2").identity)
+    harness.documents.calls.clear()
+    await store.forget([record])
+    assert harness.documents.calls == ["load", "save"]
+
+
 # Units
 
 

@@ -22,6 +22,7 @@ from onceonly import Endpoint, WorkerSettings, testing
 from onceonly.endpoint import other_writes
 from onceonly.sql import other_connections
 from onceonly.sql.statement_effects import does_write
+from tests.django_project import set_up
 from tests.endpoint.harness import endpoint, failure, incoming
 from tests.log_events import event_in
 
@@ -61,15 +62,11 @@ def _logs_anew() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def purchase(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Configure Django with a file, and return a model with its table."""
-    import django  # noqa: PLC0415 - the other tests must not need it
-    from django.conf import settings  # noqa: PLC0415 - the same
-    from django.db import connection, models  # noqa: PLC0415 - the same
+def purchase() -> Any:
+    """Set Django up with a file, and return a model with its table."""
+    from django.db import connection, models  # noqa: PLC0415 - the other tests must not need it
 
-    file = tmp_path_factory.mktemp("django") / "django.db"
-    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file)}}, USE_TZ=True)
-    django.setup()
+    set_up()
     meta = type("Meta", (), {"app_label": "shop"})
     fields = {"name": models.CharField(max_length=200), "Meta": meta, "__module__": __name__}
     model: Any = type("Purchase", (models.Model,), fields)

@@ -38,6 +38,9 @@ class Place(NamedTuple):
     transport: str
 
 
+NOT_IN_CI = (pytest.mark.slow, pytest.mark.repeated)
+
+
 class Asked(NamedTuple):
     """What was asked of a service, by the adapter and below it, until everything was sent, and how long that took."""
 
@@ -55,7 +58,13 @@ class Asked(NamedTuple):
         return [request for request in self.requests if request.name == name]
 
 
-@pytest.fixture(params=["redis", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dynamodb", "mongodb", "cosmos"))])
+SLOW = (
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("dynamodb", "mongodb", "cosmos")),
+    pytest.param("ravendb", marks=NOT_IN_CI),
+)
+
+
+@pytest.fixture(params=["redis", *SLOW])
 def system(request: pytest.FixtureRequest) -> str:
     """Return the name of a service that lists what is pending."""
     name: str = request.param
@@ -75,6 +84,8 @@ async def place(request: pytest.FixtureRequest, system: str, tmp_path: Path, mon
             store = f"dynamodb://eu-central-1/{name}?endpoint={request.getfixturevalue('ministack_endpoint')}"
         case "mongodb":
             store = f"{request.getfixturevalue('mongodb_server')}/onceonly?collection={name}"
+        case "ravendb":
+            store = f"{request.getfixturevalue('ravendb_server')}/onceonly-relay?prefix={name}"
         case _:
             store = f"{request.getfixturevalue('cosmos_account')}/onceonly/{name}?emulator=true"
     await create(store)
@@ -94,7 +105,7 @@ async def test_the_relay_alone_sends_what_dead_processes_committed(
     assert {call for call, _ in asked.calls} == {"pending", "load", "save"}
     attempts = {key for key in asked.keys if key.startswith("attempt/bank/")}
     assert len(attempts) == 1
-    assert asked.keys - attempts <= {"entity/Account/a", "entity/Account/b", "relay/bank", "janitor/bank"}
+    assert asked.keys - attempts <= {"entity/Account/a", "entity/Account/b", "relay/bank", "janitor/bank", "retention/bank"}
     CHECKS[system](asked)
 
 
@@ -131,11 +142,21 @@ def check_cosmos(asked: Asked) -> None:
     assert all(request.charge > 0 for request in asked.requests)
 
 
+def check_ravendb(asked: Asked) -> None:
+    """Documents are read by their ids, and each query is of the index."""
+    assert {request.name for request in asked.requests} == {"POST docs", "PUT docs", "POST queries"}
+    assert all(request.arguments["Ids"] for request in asked.named("POST docs"))
+    assert all(
+        request.arguments["Query"].startswith("from index 'OnceOnly/Pending' ") for request in asked.named("POST queries")
+    )
+
+
 CHECKS: dict[str, Callable[[Asked], None]] = {
     "redis": check_redis,
     "dynamodb": check_dynamodb,
     "mongodb": check_mongodb,
     "cosmos": check_cosmos,
+    "ravendb": check_ravendb,
 }
 
 

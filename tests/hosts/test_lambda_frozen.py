@@ -111,10 +111,17 @@ class ShopWithRows(FreezingShop):
         """Count the rows."""
         return len(asyncio.run(rows(self.store)))
 
-    async def end_frozen_transaction(self) -> None:
-        """End the transaction of the frozen sandbox when another one waits for it, as the server's time-out does."""
-        async with open_database(self.store) as database, database.writing() as connection:
-            while not (await connection.execute(_END_BLOCKING)).all():  # noqa: ASYNC110 - nothing reports a lock
+    async def end_frozen_transaction(self, other: Sandbox) -> None:
+        """End the transaction of the frozen sandbox when another one waits for it, as the server's time-out does.
+
+        Each look has a transaction of its own: `pg_stat_activity` does not change within one.
+        """
+        async with open_database(self.store) as database:
+            while True:
+                assert not select.select([other.answers], [], [], 0)[0], "it has not waited"
+                async with database.writing() as connection:
+                    if (await connection.execute(_END_BLOCKING)).all():
+                        return
                 await asyncio.sleep(GLANCE_SECONDS)
 
 
@@ -184,7 +191,7 @@ def run_past_a_frozen_one(shop: FreezingShop, moment: Moment) -> None:
         assert not shop.sent()
         second.invoke([message(2)], QUEUE)
         if moment == BEFORE and isinstance(shop, ShopWithRows):
-            asyncio.run(shop.end_frozen_transaction())
+            asyncio.run(shop.end_frozen_transaction(second))
         done = second.answer()
         assert done is not None
         assert [each["MessageId"] for each in done] == ["a"]

@@ -1,4 +1,4 @@
-"""A forked and a threaded host for an hour: what they hold stays within limits, and nothing is lost or done twice.
+"""Hosts that fork, have threads, or are a worker of Celery, for an hour: they stay within limits, and lose and repeat nothing.
 
 `ONCEONLY_SOAK_MINUTES` sets another number of minutes. Growth is judged from 10 minutes on.
 """
@@ -12,7 +12,7 @@ from benchmarks.soak.running import Outcome, Servers, run
 from tests.servers.available import MEASURED, POSTGRESQL, RABBITMQ, need
 
 MINUTES = float(os.environ.get("ONCEONLY_SOAK_MINUTES", "60"))
-HOSTS: tuple[HostName, ...] = ("forked", "threaded")
+HOSTS: tuple[HostName, ...] = ("forked", "threaded", "celery")
 
 
 def note(outcome: Outcome) -> None:

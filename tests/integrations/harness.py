@@ -26,9 +26,10 @@ from onceonly.integrations.fastapi import IdempotentRoute, Tx
 from onceonly.integrations.starlette import idempotent, lifespan
 from onceonly.ports.transport import Topology, Transport
 from onceonly.sql.schema import create, create_user_tables, drop
+from tests.integrations.django_harness import close_aliases, django_application
 from tests.integrations.sync_harness import ThreadedWsgiTransport, close_engines, flask_application, wsgi_application
 
-FRAMEWORKS = ("fastapi", "starlette", "flask", "wsgi")
+FRAMEWORKS = ("fastapi", "starlette", "flask", "wsgi", "django")
 
 
 class Base(DeclarativeBase):
@@ -138,6 +139,7 @@ APPLICATIONS: Mapping[str, Callable[..., Any]] = {
     "starlette": starlette_application,
     "flask": flask_application,
     "wsgi": wsgi_application,
+    "django": django_application,
 }
 
 
@@ -228,6 +230,7 @@ async def serving(
                     yield served
         finally:
             close_engines()
+            close_aliases()
             async with database.writing() as connection:
                 await connection.run_sync(Base.metadata.drop_all)
             await drop(database, *schemas("store"))

@@ -84,13 +84,17 @@ class SyncBehaviour:
         self._of = behaviour
         self._loop = asyncio.get_running_loop()
 
+    def begin(self, what: str) -> None:
+        """Count the run, and do what the test wants to be done before."""
+        self._of.runs[what] += 1
+        if self._of.before is not None:
+            asyncio.run_coroutine_threadsafe(self._of.before(), self._loop).result()
+
     def write(self, what: str, tx: RequestTransaction) -> int:
         """Write a row and announce it."""
         from tests.integrations.harness import Line, Written  # noqa: PLC0415 - it imports this module
 
-        self._of.runs[what] += 1
-        if self._of.before is not None:
-            asyncio.run_coroutine_threadsafe(self._of.before(), self._loop).result()
+        self.begin(what)
         line = Line(item=what)
         tx.sql.add(line)
         tx.sql.flush()

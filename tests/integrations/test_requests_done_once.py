@@ -156,7 +156,8 @@ async def test_a_body_that_is_too_large_is_refused(framework: str, tmp_path: Pat
             yield b"x"
 
     async with application_of(framework, tmp_path, max_body=10) as served:
-        for content in (bytes(11), chunks()):
+        # Django reads no body without a length from a WSGI server
+        for content in (bytes(11), *(() if framework == "django" else (chunks(),))):
             assert problem(await served.post("created", content=content)) == (413, "too-large")
         assert (await served.post("created", content=bytes(10))).status_code == 201
 

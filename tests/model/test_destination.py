@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly import Exchange, Queue, Stream, Subject, Topic
-from onceonly.model.destination import KINDS, Destination, is_destination, read_destination, write_destination
+from onceonly.model.destination import KINDS, Carrier, Destination, is_destination, read_destination, write_destination
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.limits import is_endpoint_name
 
@@ -24,6 +24,7 @@ TEXTS = {
     "exchange:orders#order.billed": Exchange("orders", "order.billed"),
     "exchange:a%23b#c%23d": Exchange("a#b", "c#d"),
     "topic:arn:aws:sns:eu-west-1:123456789012:orders": Topic("arn:aws:sns:eu-west-1:123456789012:orders"),
+    "carrier:celery:billing%20app": Carrier("celery:billing app"),
 }
 WRONG = [
     "",
@@ -55,6 +56,12 @@ def test_the_text_of_a_destination_is_read_back(text: str) -> None:
     assert write_destination(TEXTS[text]) == str(TEXTS[text]) == text
     assert read_destination(text) == TEXTS[text]
     assert is_destination(text)
+
+
+def test_a_carrier_and_its_place_are_in_one_name() -> None:
+    """The place may have colons."""
+    found = Carrier("celery:a:b")
+    assert (found.carrier, found.place) == ("celery", "a:b")
 
 
 @pytest.mark.parametrize("text", WRONG)
@@ -122,5 +129,5 @@ def test_the_format_is_carried_and_is_no_part_of_the_text() -> None:
 
 
 def test_something_else_has_no_text() -> None:
-    with pytest.raises(InvalidEffect, match="one of Queue, Subject, Stream, Topic, Exchange"):
+    with pytest.raises(InvalidEffect, match="one of Queue, Subject, Stream, Topic, Carrier, Exchange"):
         write_destination(Destination())

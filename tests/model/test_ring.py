@@ -54,6 +54,32 @@ def test_what_was_handled_within_the_retention_is_never_forgotten(instant: int, 
         assert instant + bucketing.retention < now
 
 
+@given(
+    bucketings,
+    st.integers(1, 10**12),
+    st.integers(1, 10**11),
+    st.lists(st.tuples(st.integers(0, 10**11), st.booleans()), max_size=12),
+)
+def test_a_closed_ring_is_never_labelled_for_messages_of_the_next_one(
+    bucketing: Bucketing, now: int, keep: int, steps: list[tuple[int, bool]]
+) -> None:
+    """However late a janitor comes, and whatever label it finds or misses. No last slice goes before its time."""
+    held = [bucketing.wanted(number, now) for number in range(bucketing.buckets)]
+    closed = bucketing.closed(held, 0, now, keep)
+    assert closed.closes == bucketing.wanted(bucketing.bucket(closed.closes - 1), now) + bucketing.width
+    for step, is_lost in steps:
+        now += step
+        for number, before in enumerate(held):
+            may_go = closed.may_forget(before, now)
+            wanted = closed.to_hold(number, None if is_lost and may_go else before, now)
+            assert wanted < closed.closes or closed.bucket(wanted) != number
+            assert wanted == before or before < wanted
+            if may_go:
+                held[number] = wanted
+            if wanted >= closed.closes > before >= closed.closes - closed.buckets * closed.width:
+                assert before + closed.width + keep <= now
+
+
 @given(instants, instants, bucketings)
 def test_labels_are_judged(instant: int, now: int, bucketing: Bucketing) -> None:
     """The message's slice: nothing is the matter. A newer one: behind. An older one or none: wait, or too early."""

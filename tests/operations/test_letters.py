@@ -191,7 +191,7 @@ async def test_a_message_from_the_future_is_kept_until_its_bucket_may_hold_it(be
     assert bucketing.undecidable_reason(instant, None, opens) is Undecidable.SLOT_NOT_READY
     assert bucketing.undecidable_reason(instant, None, opens - 1) is Undecidable.TOO_NEW
     simulated = await SimulatedEndpoint().opened(early)
-    buckets = BucketClock(bucketing, opens - before)
+    buckets = BucketClock(bucketing, opens - before, bucketing)
     done = await simulated.retry(ActionScope(), buckets=buckets)
     assert (done.sent, done.early) == (0 if is_kept else 1, [])
     assert dict(done.kept) == ({early.key: KEPT} if is_kept else {})

@@ -92,9 +92,25 @@ def _redis(calls: list[ApiCall], patches: pytest.MonkeyPatch) -> None:
     patches.setattr(Redis, "execute_command", sent)
 
 
+def _ravendb(calls: list[ApiCall], patches: pytest.MonkeyPatch) -> None:
+    from onceonly.adapters.ravendb.client import RavenDBClient  # noqa: PLC0415 - an optional driver
+
+    send: Any = RavenDBClient._send
+
+    async def sent(self: Any, method: str, path: str, **options: Any) -> Any:
+        name = f"{method} {path.rpartition('/')[2]}"
+        if name.endswith((" docs", " queries")):
+            content = json.decode(options["body"]) if options["body"] else {}
+            calls.append(ApiCall(name, {**dict(options["params"]), **content}))
+        return await send(self, method, path, **options)
+
+    patches.setattr(RavenDBClient, "_send", sent)
+
+
 LISTENING: Mapping[str, Callable[[list[ApiCall], pytest.MonkeyPatch], None]] = {
     "dynamodb": _dynamodb,
     "cosmos": _cosmos,
     "mongodb": _mongodb,
+    "ravendb": _ravendb,
     "redis": _redis,
 }

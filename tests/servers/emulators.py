@@ -42,6 +42,7 @@ class Emulator(NamedTuple):
 
 MINISTACK = Emulator("ministack (DynamoDB, S3, SQS)", "emulators-python/bin/ministack")
 NX = Emulator("nx-27017 (MongoDB)", "emulators-python/bin/nx-27017")
+SECANTUS = Emulator("secantusdb (MongoDB with transactions)", "emulators-python/bin/secantusd-py")
 AZURITE = Emulator("azurite (Azure storage)", "emulators-node/node_modules/.bin/azurite")
 COSMOS = Emulator("cosmosdb-server (Cosmos DB)", "emulators-node/node_modules/.bin/cosmosdb-server")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.available import MARIADB, want
+from tests.servers.available import MARIADB, free_port, want
 
 SECONDS_TO_START = 60
 SMALL = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--performance-schema=OFF", "--key-buffer-size=1M"]
@@ -38,7 +38,7 @@ def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
         capture_output=True,
         timeout=SECONDS_TO_START,
     )
-    port = _free_port()
+    port = free_port()
     place = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={directory}/m.sock", f"--pid-file={directory}/m.pid"]
     with (
         (directory / "log").open("w") as log,
@@ -51,11 +51,6 @@ def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
             yield f"mysql://root@127.0.0.1:{port}/test"
         finally:
             process.terminate()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def _wait(port: int, process: "subprocess.Popen[bytes]") -> None:

@@ -3,18 +3,16 @@
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import SystemRandom
 from tempfile import TemporaryDirectory
 
-from tests.servers.available import REDIS, gone, want
+from tests.servers.available import REDIS, free_port, gone, want
 from tests.servers.emulators import Running, listens
 
-PORTS, OTHER = range(11_000, 22_000), 10_000
-"""Of a server, and how far above it a member of a cluster has another one. Linux takes the ports of clients above 32,768."""
+OTHER = 10_000
+"""How far above its port a member of a cluster has another one."""
 _BINARIES = f"{os.environ.get('PATH', '')}:/opt/homebrew/bin:/usr/local/bin"
 
 
@@ -53,7 +51,7 @@ def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
     program = shutil.which("redis-server", path=_BINARIES)
     if program is None:
         raise gone(REDIS, "Redis's own program, redis-server, is not installed")
-    port = next(port for port in iter(_port, None) if _is_free(port) and _is_free(port + OTHER))
+    port = free_port(OTHER)
     with TemporaryDirectory(prefix="onceonly-redis-", ignore_cleanup_errors=True) as name:
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", name, "--save", "", *settings]
         server = OwnRedis(Running(command, Path(name), {}), port)
@@ -62,16 +60,3 @@ def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
             yield server
         finally:
             server.stop()
-
-
-def _port() -> int:
-    return SystemRandom().choice(PORTS)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -14,7 +14,7 @@ from tests.servers.cosmos import cosmos
 from tests.servers.debian import PROGRAMS, program
 from tests.servers.emulators import ministack
 from tests.servers.mariadb import own_mariadb
-from tests.servers.mongodb import mongodb
+from tests.servers.mongodb import mongodb, mongodb_replica_set
 from tests.servers.nats import own_nats
 from tests.servers.rabbitmq import own_rabbitmq
 from tests.servers.redis import own_redis
@@ -24,7 +24,7 @@ Opens = Callable[[], AbstractContextManager[Any]]
 OPENED: list[Opens] = [
     *(mariadb_database, postgresql_database, redis_place),
     *(own_nats, own_postgresql, own_rabbitmq, own_redis, lambda: own_mariadb(Path("nowhere"))),
-    *(azurite, cosmos, ministack, mongodb),
+    *(azurite, cosmos, ministack, mongodb, mongodb_replica_set),
 ]
 
 

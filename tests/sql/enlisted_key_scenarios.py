@@ -16,7 +16,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from onceonly.endpoint.enlisted_key import EnlistedKey
 from onceonly.endpoint.host import host_of
 from onceonly.errors import CommitFailed, ConflictError, InvalidEffect, InvalidKey, KeyReused, SetupError, TransactionMisused
+from onceonly.model.identity import Identity
 from onceonly.runtime.observe.observer import Point
+from onceonly.runtime.processes.notifier import CommittedRecord
 from onceonly.sql.database import place_of
 from onceonly.sql.store.tables import Tables, tables
 from tests import ROOT
@@ -93,6 +95,11 @@ def tables_of(shop: Shop) -> Tables:
     """Return the tables of a shop's store."""
     place = place_of(shop.store)
     return tables(place.prefix, place.schema)
+
+
+async def held_in(owned: Owned, tables: Tables) -> int:
+    """Count the records that a session sees."""
+    return len((await owned.call("execute", select(tables.records.c.key))).all())
 
 
 def sync_engine(store: str, **options: Any) -> Any:
@@ -233,6 +240,59 @@ class EnlistedKeyScenarios:
             again = await owned.take()
             assert (again.is_known, again.answer) == (True, "before")
         assert (await shop.records(), await shop.nothing_waits()) == ((), True)
+
+    @pytest.mark.parametrize("count", [1, 3])
+    async def test_records_can_wait_for_the_statement_that_stores_the_answer(
+        self, shop: Shop, caller: Caller, count: int
+    ) -> None:
+        """Those of a savepoint that is rolled back are not inserted. What was committed is reported whole, for a relay."""
+        told: list[CommittedRecord] = []
+        async with caller.session() as owned:
+            with host_of(shop.endpoint).notifier.listen(told.extend, is_threadsafe=True):
+                entry = await owned.take()
+                entry._hold_records()
+                savepoint = await owned.call("begin_nested")
+                entry.publish(OrderPlaced("lost"))
+                await owned.commit_in(savepoint, "rollback")
+                savepoint = await owned.call("begin_nested")
+                for number in range(count):
+                    entry.publish(OrderPlaced(str(number)))
+                await owned.commit_in(savepoint, "commit")
+                await owned.call("flush")
+                assert await held_in(owned, tables_of(shop)) == 0
+                entry.answer = 1
+                await owned.call("commit")
+            records = await shop.records()
+            assert sorted(records, key=lambda each: each.identity) == told
+            assert len(told) == count
+            assert await entry.dispatch()
+        assert await shop.bodies(count) == [str(number) for number in range(count)]
+        async with caller.session() as owned:
+            assert (await owned.take()).is_dispatched
+        assert (await shop.records(), await shop.nothing_waits()) == ((), True)
+
+    async def test_a_commit_within_another_transaction_reports_only_names(self, shop: Shop, caller: Caller) -> None:
+        """The other transaction may be rolled back, so a relay looks for the records first."""
+        told: list[CommittedRecord] = []
+        engine = caller.factory.kw["bind"]
+        for how in ("rollback", "commit"):
+            connection = engine.connect()
+            opened = Owned(shop, connection)
+            opened.is_async = caller.kind == "async"
+            if opened.is_async:
+                connection = opened.session = await connection
+            outer = await opened.run(connection.begin)
+            async with caller.session(bind=connection, join_transaction_mode="create_savepoint") as owned:
+                with host_of(shop.endpoint).notifier.listen(told.extend, is_threadsafe=True):
+                    entry = await owned.take()
+                    entry._hold_records()
+                    entry.publish(OrderPlaced(how))
+                    await owned.call("commit")
+            await opened.run(getattr(outer, how))
+            await opened.run(connection.close)
+            assert [type(each) for each in told] == [Identity]
+            assert [each.identity for each in await shop.records()] == (told if how == "commit" else [])
+            told.clear()
 
     async def test_an_autobegun_session_is_taken_as_it_is(self, shop: Shop, caller: Caller) -> None:
         """One that has already written."""

@@ -9,7 +9,16 @@ from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.adapters.sqlite.dialect import SQLite
 from onceonly.sql.dialect import Dialect
 
-DEFAULTS = {"has_ended", "is_busy", "insert_behind", "insert_all", "insert_last", "update_last"}
+DEFAULTS = {
+    "has_ended",
+    "is_busy",
+    "insert_at",
+    "insert_and_update",
+    "insert_behind",
+    "insert_all",
+    "insert_last",
+    "update_last",
+}
 SHARED = {"among", "current", "drop_connections", "forget_connections", "allow_commit"}
 """What a database can leave out whose driver and snapshots need nothing more."""
 SETTINGS = {"enclose_driver", "own_settings", "reset_session"}

@@ -124,6 +124,7 @@ async def test_messages_without_a_copy_take_no_statement_more(place: str) -> Non
     """The ages come with the records, and nothing else is read or written."""
     async with emptied(place) as database:
         heard: dict[str, list[str]] = {}
+        await SqlStore(database, "shop").prepare()  # decides the retention
         for name, store in (
             ("plain", SqlStore(database, "shop")),
             ("aware", copy_aware(database, PassingTimer(ManualClock()))),

@@ -35,8 +35,8 @@ async def test_a_record_that_cannot_be_read_stops_no_relay(
     async with database.writing() as connection:
         key = claim_key("shop", bad.identity)
         await connection.execute(update(records).where(records.c.key == key).values(effects=stored, stored_at=0))
-    for _ in range(2):
-        assert [each.identity.id for each in await store.undispatched(1 << 52, 10)] == ["good"]
+    for limit in (1, 10):
+        assert [each.identity.id for each in await store.undispatched(1 << 52, limit)] == ["good"]
     assert [each.identity.id for each in await store.take(1 << 52, 10, lease=1000, after=None)] == ["good"]
     (entry,) = [each for each in caplog.records if getattr(each, "event", "") == "record unreadable: its messages wait"]
     assert entry.id == ascii(bad.id)
@@ -60,6 +60,23 @@ async def test_a_copy_of_a_message_with_an_unreadable_record_stops_no_batch(
     again.abandon()
     async with database.reading() as connection:
         assert len((await connection.execute(records.select())).all()) == 2
+
+
+async def test_records_are_listed_behind_many_that_cannot_be_read(store: SqlStore, database: Database) -> None:
+    """Also if these are as old as the others, or older, and are more than are asked for."""
+    names = [f"m{number}" for number in range(12)]
+    unit = await store.begin([message(name) for name in names])
+    await unit.commit([Record(message(name).identity, ONE_EFFECT) for name in names])
+    records = tables(database.prefix).records
+    keys = sorted((claim_key("shop", message(name).identity), name) for name in names)
+    async with database.writing() as connection:
+        for index, (key, _) in enumerate(keys):
+            values = {"stored_at": index // 5} | ({"effects": b""} if index % 3 else {})
+            await connection.execute(update(records).where(records.c.key == key).values(values))
+    for limit in range(1, 14):
+        found = [each.identity.id for each in await store.undispatched(1 << 52, limit)]
+        assert found == [name for index, (_, name) in enumerate(keys) if not index % 3][:limit]
+    assert [each.identity.id for each in await store.undispatched(1, 2)] == [keys[0][1], keys[3][1]]
 
 
 async def test_an_identity_that_is_not_text_stops_no_relay(server: str) -> None:

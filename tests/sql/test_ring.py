@@ -91,7 +91,7 @@ async def test_a_longer_retention_than_was_decided_is_refused(place: str) -> Non
     async with emptied(place) as database:
         await SqlStore(database, "first", retention=RETENTION_MS).prepare()
         await SqlStore(database, "less", retention=RETENTION_MS - 1).prepare()
-        with pytest.raises(SetupError, match=r"retention is 1 d, but the tables of this database keep claims for 12 s.*prefix"):
+        with pytest.raises(SetupError, match=r"is 1 d, but the claims of endpoint 'more' are kept for 12 s.*retention set"):
             await SqlStore(database, "more", retention=DAY).prepare()
         assert (await SqlRing(database, retention=RETENTION_MS).bucketing()).width == WIDTH_MS
 

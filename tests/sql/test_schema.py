@@ -186,7 +186,7 @@ async def test_a_store_of_before_the_first_release_says_how_to_start_again(datab
     """By whatever command: what was found, what to save, and how to create the tables. They are left alone."""
     async with database.writing() as connection:
         await connection.execute(update(versions_table(database)).values(version=version))
-    found = rf"tables of the store have version {version}, which cannot be upgraded to version 7, the one that this onceonly"
+    found = rf"tables of the store have version {version}, which cannot be upgraded to version 8, the one that this onceonly"
     saved = r"drain the queues \(`onceonly run --drain .*export the dead letters \(`onceonly dead export "
     for command in (check, create, upgrade, render_upgrade):
         with pytest.raises(SchemaMissing, match=f"{found}.*{saved}.*Drop the tables .*`onceonly schema create "):

@@ -108,6 +108,56 @@ async def test_a_whole_message_delivered_again_is_a_copy_also_with_tokens() -> N
         assert await t.entity(Account, "a") == Account("a", 5)
 
 
+@dataclass
+class Open:
+    """A command that has the endpoint send itself another one."""
+
+    account_id: str
+
+
+def opening(deduplication: Tokens, store: str = STORES[0]) -> Endpoint:
+    """Make an endpoint that sends itself commands, and counts what it handled of them."""
+    made = Endpoint("bank", store=store, transport="sqlite:///never-opened.db", deduplication=deduplication)
+
+    @made.handler(entity=Account, key="account_id")
+    async def open_account(order: Open, account: Account, context: Context) -> None:  # noqa: ARG001 - it works on one
+        context.send(Deposit(order.account_id, 5), to="bank")
+
+    @made.handler(entity=Account, key="account_id")
+    async def deposit(order: Deposit, account: Account) -> None:
+        account.balance += order.amount
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("store", "url"),
+    [(STORES[0], "dynamodb://eu-west-1/tokens"), (STORES[2], "dynamodb://eu-west-1/tokens"), (STORES[2], "")],
+    ids=["documents", "sql", "in-the-store"],
+)
+async def test_a_copy_of_the_endpoints_own_message_finds_its_token_consumed(store: str, url: str) -> None:
+    """The endpoint issued that token, and consumed it when it handled the message: the kit makes no other one live."""
+    async with testing.run(opening(Tokens(url, subscribers={}), store)) as t:
+        await t.deliver(Open("a"))
+        assert await t.entity(Account, "a") == Account("a", 5)
+        (sent,) = t.raw
+        report = await t.deliver(sent.message)
+        await t.deliver_batch([sent.message])
+        assert await t.entity(Account, "a") == Account("a", 5)
+        assert (report.known, report.handled) == (1, 0)
+
+
+async def test_a_message_of_another_run_has_a_live_token() -> None:
+    """What one endpoint sent in its own test can be delivered in the test of its receiver."""
+    async with testing.run(opening(Tokens("dynamodb://eu-west-1/tokens", subscribers={}))) as t:
+        await t.deliver(Open("a"))
+        (sent,) = t.raw
+    async with testing.run(opening(Tokens("dynamodb://eu-west-1/tokens", subscribers={}))) as t:
+        for _ in range(2):
+            await t.deliver(sent.message)
+        assert await t.entity(Account, "a") == Account("a", 5)
+
+
 async def test_tokens_in_the_stores_own_database_stay_there() -> None:
     """One commit writes both."""
     async with testing.run(bank(STORES[2], Tokens(subscribers={"Moved": []}))) as t:

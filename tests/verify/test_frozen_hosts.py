@@ -20,7 +20,7 @@ LEASED = NAMED["two relays on documents that lease what they take"]
 QUICK = {
     OVER.name: 3_000,
     DEAD.name: 4_000,
-    LISTED.name: 5_000,
+    LISTED.name: 4_700,
     "three drivers at once in tables, a message and a transaction": 6_000,
 }
 """Those that the tests explore each time, with a number of states below which something is no longer explored."""

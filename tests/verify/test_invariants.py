@@ -24,6 +24,7 @@ WITNESSES = {
     "forgotten": "history forgotten a step early",
     "fresh id": "fresh ids on re-dispatch",
     "ghost": "dispatch before commit",
+    "half": "application's documents never written",
     "hasty": "control message delivered a step early",
     "held up": "a handler that runs on taken for an outage",
     "late": "commit without a deadline",

@@ -11,6 +11,7 @@ from onceonly.adapters.memory.world import Raises
 from onceonly.ports.bundle import Ports
 from onceonly_verify import CHECKS, MUTANTS, Check, Mutant, partial_order, reductions, run_mutant
 from onceonly_verify.check import CHAIN, IMPATIENT, TWICE
+from onceonly_verify.clock import START, WIDTH
 from onceonly_verify.environment import CheckEnvironment
 from onceonly_verify.explorer import Explorer
 from onceonly_verify.faults import do
@@ -24,7 +25,7 @@ from onceonly_verify.reductions import Reductions
 from onceonly_verify.roles import Batch, Role
 from onceonly_verify.runs import explore
 from onceonly_verify.trie import Node
-from onceonly_verify.workload import Behaviour, DeduplicationMode, Workload, copies
+from onceonly_verify.workload import Behaviour, DeduplicationMode, RingChanges, Workload, copies
 from onceonly_verify.world import BROKER, LEDGER, LETTERS, STORE, Bounds, Ledger
 from tests.verify.harness import RELAYING
 
@@ -64,6 +65,19 @@ REFUSED = Check(
     bounds=Bounds(rollbacks=1),
     workers=1,
 )
+CHANGED_RINGS = Check(
+    name="rings, two copies at the end of a ring, and a short time",
+    workload=Workload(
+        copies("b", "b", instant=START + 2 * WIDTH),
+        deduplication=DeduplicationMode.RING,
+        quiet=True,
+        changes=RingChanges(before=2, after=(4,), steps=2),
+    ),
+    workers=1,
+    stale=1,
+    janitors=1,
+)
+MANY = 100
 WITHOUT_STARTS = changed(
     [
         change("algorithms.deaths", "", imports("onceonly.ports.run_markers", "NO_DEATHS")),
@@ -118,7 +132,7 @@ def without_run_markers(bounds: Bounds) -> World:
 
 WORLDS = {
     check.name: World(check, check.roles)
-    for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING, THING, ATTEMPTS, REFUSED)
+    for check in (*CHECKS, OPTIMISTIC, CHAINED, CHAINED_PAIR, CHAINED_FAILING, THING, ATTEMPTS, REFUSED, CHANGED_RINGS)
 } | {
     RELAYED: with_a_relay(workload=Workload(arrivals=TWICE)),
     RELAYED_DYING: with_a_relay(bounds=Bounds(crashes=1)),
@@ -295,6 +309,20 @@ def test_a_call_that_goes_first_and_should_not_is_seen(point: str, name: str, mo
     everything = everything_in(name)
     monkeypatch.setitem(_RULES, point, lambda _call, _part, _ledger: True)
     assert found_in(name, reduced=True, merged=False).histories < everything.histories
+
+
+def test_maintenance_of_rings_goes_first_and_workers_have_the_same_histories() -> None:
+    """What takes one step is made when it begins. Only answers of maintenance are left out that nobody else sees."""
+    everything, reduced = everything_in(CHANGED_RINGS.name), found_in(CHANGED_RINGS.name, reduced=True, merged=False)
+    assert reduced[:3] == everything[:3]
+    workers = {each for each in everything.histories if not is_of_maintenance(each)}
+    assert {each for each in reduced.histories if not is_of_maintenance(each)} == workers
+    assert len(workers) > MANY
+
+
+def is_of_maintenance(history: tuple[Any, ...]) -> bool:
+    """Return whether this is the history of a run that moves the clock, changes the retention or rotates a bucket."""
+    return any(delivery.queue.startswith("maintenance") for delivery in history[0])
 
 
 def test_a_commit_waits_for_a_database_that_may_end_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from onceonly.documents.store import CLOCK_MARGIN_MS
+from onceonly.model.retention import CLOCK_MARGIN_MS
 from onceonly_verify import CHECKS, MUTANTS, Check, render, run_check, run_mutant
 from onceonly_verify.check import named
 from onceonly_verify.checks.timed import TIMED_CHECKS

@@ -37,7 +37,7 @@ def host_of(store: Store, *, fifo: bool) -> harness.Host:
         control=control,
         exactly_once=exactly_once,
         endpoint=f"{PACKAGE}.{programs[1]}:shop",
-        kills_workers=True,
+        victims=[harness.WORKERS],
         books=None if store is Store.POSTGRESQL else opened_accounts,
         is_ordered=fifo,
     )

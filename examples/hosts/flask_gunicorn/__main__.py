@@ -25,7 +25,7 @@ def host_of(kind: str) -> harness.Host:
         exactly_once=command("exactly_once"),
         endpoint=endpoint,
         beside=[sys.executable, "-m", "onceonly", "relay", endpoint],
-        kills_workers=True,
+        victims=[harness.WORKERS],
     )
 
 

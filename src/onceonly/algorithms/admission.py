@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from onceonly.model.errors import CommitRefused
-from onceonly.model.identity import claim_key
+from onceonly.model.identity import claim_key, instant_in
 from onceonly.model.message import Message
 from onceonly.model.record import Effect, Record
 from onceonly.model.token import TOKEN, Owner, Token
@@ -45,12 +45,16 @@ class DedupStoreAdmission:
         self._done = dedup_store
 
     async def admits(self, messages: Sequence[Message]) -> AdmissionResult:
-        """Admit what is not known to be done. A mark without a fingerprint fits every body."""
+        """Admit what is not known to be done, unless that may be forgotten. A mark without a fingerprint fits every body."""
         by_key = {claim_key(self._endpoint, message.identity): message for message in messages}
         done = await self._done.contains(list(by_key)) if by_key else NO_FINGERPRINTS
+        unknown = {message.identity: message for key, message in by_key.items() if key not in done}
+        timed = [message for message in unknown.values() if message.instant]
+        undecidable = await self._done.undecidable(timed) if timed else ()  # only now: a mark may go at any moment
         return AdmissionResult(
-            frozenset(message.identity for key, message in by_key.items() if key not in done),
+            frozenset(unknown.keys() - {each.message.identity for each in undecidable}),
             frozenset(by_key[key].identity for key, body in done.items() if body and body != by_key[key].fingerprint),
+            undecidable,
         )
 
     async def prepare(self, records: Sequence[Record]) -> tuple[Record, ...]:
@@ -68,7 +72,8 @@ class DedupStoreAdmission:
         if records:
             keys = {record.identity: claim_key(self._endpoint, record.identity) for record in records}
             bodies = {keys[record.identity]: record.fingerprint for record in records if record.fingerprint}
-            await self._done.add(list(keys.values()), bodies)
+            instants = {key: instant for identity, key in keys.items() if (instant := instant_in(identity))}
+            await self._done.add(list(keys.values()), bodies, instants)
 
 
 class TokenAdmission:

@@ -62,7 +62,8 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         known = _known(unit, messages, attempts)
         to_admit = [message for message in messages if message not in unit.found.mismatched]
         admission = await ports.admission.admits(to_admit)  # only now: an earlier answer may be stale
-        committed = admission.mismatched.intersection(record.identity for record in known)  # they are sent
+        refused = admission.mismatched.union(each.message.identity for each in admission.undecidable)
+        committed = refused.intersection(record.identity for record in known)  # they are sent
         admitted = admission.messages | committed
         attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
@@ -96,13 +97,16 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         dropped=tuple(
             Record(m.identity, unit=unit.key, attempt=attempts.get(m.identity, ""))
             for m in unit.found.new
-            if m.identity not in admission.messages | admission.mismatched
+            if m.identity not in admission.messages | refused
         ),
         postponed=attempted.postponed,
         failed=attempted.failed,
         mismatched=tuple(message.identity for message in unit.found.mismatched),
         mismatched_elsewhere=tuple(message.identity for message in unit.found.new if message.identity in admission.mismatched),
-        undecidable=unit.found.undecidable,
+        undecidable=(
+            *unit.found.undecidable,
+            *(each for each in admission.undecidable if each.message.identity not in committed),
+        ),
         handled=frozenset(record.identity for record in records),
     )
 

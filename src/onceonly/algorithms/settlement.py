@@ -107,8 +107,7 @@ def _failures(done: UnitResult, of: Mapping[Identity, PendingMessage]) -> list[t
 
 
 def _refusal(record: Record) -> Failure:
-    sends = sorted({f"{effect.message.type} to {effect.to or 'its subscribers'}" for effect in record.effects})
-    return Failure(kind=FailureKind.REFUSED, reason=f"handled, but the broker rejected its messages: {', '.join(sends[:3])}")
+    return Failure(kind=FailureKind.REFUSED, reason=f"handled, but {record.rejection}")
 
 
 def _mismatches(done: UnitResult, of: Mapping[Identity, PendingMessage], ports: Ports) -> list[DeadLetterDraft]:

@@ -5,17 +5,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.assembly.deduplication import open_admission
-from onceonly.assembly.effects import EffectsParts, open_effects
+from onceonly.assembly.effects import EffectsParts, expiring, open_effects
 from onceonly.assembly.no_handlers import NoHandlers
 from onceonly.assembly.parts import AdmissionParts, StoreParts
 from onceonly.assembly.stores import (
     EnlistedKeyTransaction,
     EnlistedTransaction,
     check_bucketing,
+    check_enlisting,
     enlist,
     enlist_key,
     errors_name_setting,
@@ -37,7 +38,6 @@ from onceonly.hosted.transport import HostedTransport
 from onceonly.model.errors import SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters, LetterIndex
-from onceonly.ports.effects import ArtifactStore
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.maintenance import NOTHING, Maintenance
 from onceonly.ports.remote import RemoteRequests, Responders
@@ -53,6 +53,7 @@ from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.observe.observer import Observer, Observers
 from onceonly.runtime.worker.transports import CheckedTransport
 from onceonly.systems import TransportService
+from onceonly.systems.carriers import are_there_any
 
 SLACK_SECONDS = 30.0
 """Seconds that a run may take beyond its handler's time-out and the grace time, before its process counts as dead."""
@@ -62,6 +63,7 @@ __all__ = [
     "EnlistedTransaction",
     "Settings",
     "check_bucketing",
+    "check_enlisting",
     "enlist",
     "enlist_key",
     "measure",
@@ -95,7 +97,7 @@ _LOGGED = LoggedKeys()
 @asynccontextmanager
 async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     settings: Settings,
-    make_handlers: Callable[[Traits, ArtifactStore | None], Handlers],
+    make_handlers: Callable[[Traits, EffectsParts], Handlers],
     *,
     events: Sequence[str] = (),
     commands: Sequence[str] = (),
@@ -111,8 +113,9 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 ) -> AsyncIterator[Ports]:
     """Open everything an endpoint's algorithm talks to, and declare its queue and its subscriptions to `events`.
 
-    `make_handlers` receives the transport and the place for blobs, if there is one; `entities` means that some handlers
-    work on entities, `responders` that what it gives is Responders as well, so that there must be a place for requests. Who
+    `make_handlers` receives the transport and the places for blobs and projections, if there are any; `entities` means that
+    some handlers work on entities, `responders` that what it gives is Responders as well, so that there must be a place for
+    requests. Who
     only `sends`, and takes no events, gets no queue, as it would not be read. `longest_timeout` is that of its handlers, in
     seconds, where one has a longer one than the endpoint. `isolations` are the levels of handlers that have one, by type of
     message. `at_once` is how many batches it handles at once, if not as many as
@@ -138,7 +141,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
         transport, effects = opened.transport, opened.effects.effects
         receives = HostedTransport(transport, settings.name) if hosted else transport
         checked = CheckedTransport(receives, partial(_check_queue, transport, settings), environment.timer)
-        handlers = make_handlers(transport.traits, opened.effects.blobs)
+        handlers = make_handlers(transport.traits, opened.effects)
         lasts = max(settings.timeout, longest_timeout) + settings.worker.grace + SLACK_SECONDS
         ports = Ports(
             endpoint=settings.name,
@@ -277,9 +280,10 @@ def _why_no_relay(settings: Settings) -> str:
             f"its store {store} does not list documents with unsent messages. They are sent when the message that caused "
             "them is delivered again, and those of transactions by control messages"
         )
-    if not settings.has_transport:
+    if not settings.sends:
         return 'it has no transport, so it has no messages to send: set transport="..."'
-    for role, place in (("store", store), ("transport", transport)):
+    places = (("store", store), ("transport", transport)) if settings.has_transport else (("store", store),)
+    for role, place in places:
         if not place.is_shared:
             return f"its {role} {place} exists only in the memory of one process: use a database or a broker, or set --{role}"
     return ""
@@ -352,9 +356,9 @@ def _maintenance(settings: Settings, store: StoreParts, opened: _DispatchParts, 
     return Maintenance(
         after=NOTHING.after if plan.sweep_after is None else plan.sweep_after.total_seconds(),
         tokens=admission.tokens,
-        artifacts=opened.effects.effects,
+        artifacts=opened.effects.sweeps,
         drops=admission.drops,
-        marks=admission.marks,
+        marks=expiring(admission.marks, opened.effects.expired),
         run_markers=store.old_run_markers,
         letters=letters if isinstance(letters, LetterIndex) else None,
         ring=store.ring,
@@ -382,12 +386,25 @@ def open_transport(
 async def open_own_transport(settings: Settings, *, environment: Environment = LIVE) -> AsyncIterator[Transport]:
     """Open the transport of an endpoint. What is sent to the endpoint itself goes where its host receives, if it has one.
 
+    What is sent to a carrier of this process goes there.
+
     Raises SetupError.
     """
     place, queue = settings.places.transport, settings.receives_from
     async with open_transport(place, settings.name, environment=environment) as transport:
-        wrapped = HostQueueTransport(transport, settings.name, queue, clock=environment.clock) if queue is not None else None
-        yield transport if wrapped is None else cast("Transport", wrapped)
+        wrapped: Any = transport
+        if queue is not None:
+            wrapped = HostQueueTransport(transport, settings.name, queue, clock=environment.clock)
+        if not are_there_any():
+            yield cast("Transport", wrapped)
+            return
+        from onceonly.queues.carriers import CarryingTransport  # noqa: PLC0415 - where it is needed
+
+        carrying = CarryingTransport(wrapped, settings.name)
+        try:
+            yield cast("Transport", carrying)
+        finally:
+            await carrying.close_carriers()
 
 
 def temporary_transport(

@@ -9,12 +9,15 @@ from msgspec.structs import replace
 from onceonly.algorithms.admission import StoreAdmission as ClaimsDecide
 from onceonly.assembly.document_places import open_documents
 from onceonly.assembly.parts import AdmissionParts
+from onceonly.assembly.stored_retention import check_retention
 from onceonly.assembly.stores import errors_name_setting
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
+from onceonly.documents.retention import StoredRetention
 from onceonly.model.errors import SetupError
 from onceonly.model.identity import hash_of
 from onceonly.model.message import Message
+from onceonly.model.retention import in_milliseconds
 from onceonly.model.token import TOKEN, Token
 from onceonly.ports.documents import Documents
 from onceonly.ports.environment import Clock
@@ -29,7 +32,9 @@ async def open_admission(stack: AsyncExitStack, settings: Settings, environment:
         from onceonly.assembly import document_tokens  # noqa: PLC0415 - imports what few endpoints have
 
         documents = await _open_documents(stack, settings, role="deduplication", place=plan.marks, clock=clock)
-        return document_tokens.admission_by_marks(documents, settings.name, plan, clock)
+        stored = StoredRetention(documents, settings.name, clock=clock, configured=in_milliseconds(plan.retention))
+        await check_retention(settings, stored)
+        return document_tokens.admission_by_marks(documents, settings.name, plan, clock=clock, stored=stored)
     if plan.tokens is None:
         return AdmissionParts(ClaimsDecide())
     from onceonly.assembly import document_tokens  # noqa: PLC0415 - the same

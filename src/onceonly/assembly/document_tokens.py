@@ -10,6 +10,7 @@ from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.documents.bookkeeping import DocumentCounter
 from onceonly.documents.dedup import DocumentMarkStore, ExpiredMarks
+from onceonly.documents.retention import StoredRetention
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.identity import hash_of
 from onceonly.model.token import Token
@@ -22,11 +23,13 @@ ISSUED_KEPT = timedelta(days=7)
 """How long tokens of messages from outside are known to have been issued, in a place for documents."""
 
 
-def admission_by_marks(documents: Documents, endpoint: str, plan: DeduplicationPlan, clock: Clock) -> AdmissionParts:
+def admission_by_marks(
+    documents: Documents, endpoint: str, plan: DeduplicationPlan, *, clock: Clock, stored: StoredRetention
+) -> AdmissionParts:
     """Return what knows messages by marks in the documents of a plan that has some."""
     assert plan.marks is not None  # noqa: S101 - see above
     assert plan.retention is not None  # noqa: S101 - the same
-    done = DocumentMarkStore(documents, retention=plan.retention, clock=clock)
+    done = DocumentMarkStore(documents, retention=plan.retention, clock=clock, stored=stored)
     return AdmissionParts(DedupStoreAdmission(endpoint, done), marks=_expiring(plan.marks, documents, done))
 
 

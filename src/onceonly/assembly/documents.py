@@ -7,6 +7,7 @@ from functools import partial
 
 from onceonly.assembly.document_places import create, open_documents, tell
 from onceonly.assembly.parts import StoreParts, controls_of
+from onceonly.assembly.stored_retention import check_retention, stored_in
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location
 from onceonly.config.store_plan import StorePlan
@@ -14,11 +15,12 @@ from onceonly.documents.bookkeeping import DocumentEventCounts, DocumentJournals
 from onceonly.documents.dead_letters import DocumentDeadLetters
 from onceonly.documents.pending import DocumentPending
 from onceonly.documents.register import DocumentRegister
+from onceonly.documents.retention import StoredRetention
 from onceonly.documents.store import DocumentLookup, DocumentStore
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.errors import SetupError
 from onceonly.ports.dead_letters import DeadLetters
-from onceonly.ports.documents import Documents, ListsPending
+from onceonly.ports.documents import Documents, ListsPending, SavesTogether
 from onceonly.ports.environment import Clock
 
 __all__ = ["create", "open_dead_letters", "open_documents", "open_store", "parts_on"]
@@ -30,13 +32,27 @@ async def open_store(
     plan: StorePlan,
     *,
     clock: Clock,
-    creates: bool = True,  # noqa: ARG001 - documents are created as they are written
+    creates: bool = True,
 ) -> AsyncIterator[StoreParts]:
     """Open a store on documents, and what is next to it. Raises SetupError for what it cannot do."""
     async with open_documents(settings.places.store, clock=clock) as documents:
         letters = DocumentDeadLetters(documents, clock=clock)
+        retention = None if settings.plan.history is None else stored_in(documents, settings, clock=clock)
+        if creates and retention is not None:
+            await check_retention(settings, retention)
         has_list = plan.lists_pending and settings.plan.records and await _has_list(documents, settings.places.store)
-        yield parts_on(documents, settings, plan, letters=letters, clock=clock, has_list=has_list)._replace(
+        not_together = await documents.why_not_together() if isinstance(documents, SavesTogether) else ""
+        parts = parts_on(
+            documents,
+            settings,
+            plan,
+            letters=letters,
+            clock=clock,
+            has_list=has_list,
+            retention=retention,
+            not_together=not_together,
+        )
+        yield parts._replace(
             run_markers=partial(DocumentRunMarkers, documents, settings.name, clock),
             unsubscribed=DocumentEventCounts(documents, settings.name),
         )
@@ -57,17 +73,32 @@ async def _has_list(documents: Documents, place: Location) -> bool:
     return not reason
 
 
-def parts_on(
-    documents: Documents, settings: Settings, plan: StorePlan, *, letters: DeadLetters, clock: Clock, has_list: bool
+def parts_on(  # noqa: PLR0913 - what was opened and found, by name
+    documents: Documents,
+    settings: Settings,
+    plan: StorePlan,
+    *,
+    letters: DeadLetters,
+    clock: Clock,
+    has_list: bool,
+    retention: StoredRetention | None = None,
+    not_together: str = "",
 ) -> StoreParts:
     """Return the parts of an endpoint's store on documents. Raises SetupError for what it cannot do.
 
     What is done stays known in it where its history is the rule, and nowhere else. With `has_list` the documents list those
-    with unsent messages, so a relay finds its records.
+    with unsent messages, so a relay finds its records. `not_together` is why handlers cannot write the application's documents.
     """
     if settings.isolation is not None:
         raise SetupError(f"isolation= needs a SQL store; in {settings.places.store} each unit is one document. Remove it")
-    store = DocumentStore(documents, settings.name, clock=clock, history=settings.plan.history)
+    store = DocumentStore(
+        documents,
+        settings.name,
+        clock=clock,
+        history=settings.plan.history,
+        retention=retention,
+        not_together=not_together,
+    )
     parts = StoreParts(
         store,
         store,

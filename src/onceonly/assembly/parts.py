@@ -92,10 +92,14 @@ def controls_of(settings: Settings, attempts: Attempts, clock: Clock) -> Control
 
 
 class BucketClock(NamedTuple):
-    """How time is cut in a database, and what its clock says: milliseconds since 1970."""
+    """How time is cut where an endpoint claims now, and what the database's clock says: milliseconds since 1970.
+
+    `latest` is how it is cut where the endpoint claims at last: after a change of its retention, once that takes effect.
+    """
 
     bucketing: Bucketing
     now: int
+    latest: Bucketing
 
 
 class AdmissionParts(NamedTuple):

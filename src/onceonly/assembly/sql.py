@@ -2,16 +2,20 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from onceonly.assembly.parts import BucketClock, StoredShadow, StoreParts, controls_of
+from onceonly.assembly.stored_retention import tell_difference
 from onceonly.config.deduplication import ClaimMode
 from onceonly.config.endpoint import Settings
 from onceonly.config.estimates import Measurements
 from onceonly.config.location import Location
 from onceonly.config.store_plan import StorePlan
+from onceonly.model.changed_retention import refuse_less
 from onceonly.model.errors import CommitFailed, SetupError
+from onceonly.model.retention import in_milliseconds
+from onceonly.model.ring import bucketing_for
 from onceonly.model.transaction import TransactionAttempt
 from onceonly.ports.dead_letters import DeadLetters
 from onceonly.ports.environment import Clock, RandomSource
@@ -40,6 +44,7 @@ from onceonly.sql.store import (
     SqlPresence,
     SqlRegister,
     SqlRemoteRequests,
+    SqlRetention,
     SqlRing,
     SqlRunMarkers,
     SqlStore,
@@ -52,10 +57,11 @@ from onceonly.sql.store.enlistment import Committed, EnlistedSession, RecordStor
 from onceonly.sql.store.enlistment import enlist as enlist_session
 from onceonly.sql.store.measurements import SampleSize, measure
 from onceonly.sql.store.remains import read_remains as remains_in
+from onceonly.sql.store.rings import find_rings
 from onceonly.sql.store.shadow import count_name
 from onceonly.sql.store.tables import SCHEMA as STORE
-from onceonly.sql.store.time_buckets import RETENTION_MS, find_bucketing, refuse_more
-from onceonly.sql.urls import whereabouts
+from onceonly.sql.store.time_buckets import RETENTION_MS
+from onceonly.sql.urls import DatabaseAddress, whereabouts
 from onceonly.systems.shared import Shared
 
 SPARE_CONNECTIONS = 4
@@ -89,8 +95,9 @@ async def open_store(settings: Settings, plan: StorePlan, *, clock: Clock, creat
             await create_user_tables(database, metadata)
         store, parts = _parts(database, settings, plan, clock)
         if creates and parts.ring is not None:
-            await store.prepare()
-        if not creates and await find_bucketing(database) is None:
+            kept = (await store.prepare()).latest.ring.bucketing.retention
+            tell_difference(settings.name, bucketing_for(_retention(settings)).retention, kept)
+        if not creates and (await find_rings(database)).of(settings.name) is None:
             parts = parts._replace(ring=None)
         yield parts
 
@@ -108,7 +115,7 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
         clock=mine,
         journal=journal,
     )
-    ring = SqlRing(database, retention=retention, clock=mine) if claim_mode.has_history else None
+    ring = SqlRing(database, settings.name, retention=retention, clock=mine) if claim_mode.has_history else None
     has_controls = plan.has_transactions and plan.has_controls
     transactions = SqlTransactions(
         database, settings.name, claim_mode=claim_mode, isolation=isolation, has_controls=has_controls
@@ -142,7 +149,7 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
     )
 
 
-async def read_bucket_clock(database: Database) -> BucketClock | None:
+async def read_bucket_clock(database: Database, endpoint: str) -> BucketClock | None:
     """Return how time is cut in a database. None if that is not decided or the tables are missing.
 
     Raises SchemaMissing for those of an older version, SchemaTooNew.
@@ -150,11 +157,20 @@ async def read_bucket_clock(database: Database) -> BucketClock | None:
     if not await is_there(database, STORE):
         return None
     await check(database, STORE)
-    bucketing = await find_bucketing(database)
-    if bucketing is None:
+    routes = (await find_rings(database)).of(endpoint)
+    if routes is None:
         return None
     async with database.reading() as connection:
-        return BucketClock(bucketing, await connection.run_sync(database_now))
+        now = await connection.run_sync(database_now)
+    return BucketClock(routes.at(now).ring.bucketing, now, routes.latest.ring.bucketing)
+
+
+@asynccontextmanager
+async def open_retention(setting: Any, endpoint: str, *, clock: Clock) -> AsyncIterator[SqlRetention]:
+    """Open the retention of an endpoint in a database. Raises SchemaMissing, SchemaTooNew."""
+    async with open_database(setting, clock=clock) as database:
+        await _ensure(database, STORE)
+        yield SqlRetention(database, endpoint, clock=None if clock is LIVE.clock else clock)
 
 
 async def read_remains(setting: Any, endpoint: str, limit: int, *, clock: Clock) -> StoredRemains | None:
@@ -169,7 +185,7 @@ async def read_remains(setting: Any, endpoint: str, limit: int, *, clock: Clock)
 def check_bucketing(settings: Settings, cut: BucketClock) -> None:
     """Refuse what a start would refuse: an endpoint that asks for more than the ring was cut for. Raises SetupError."""
     if settings.plan.claims.has_history:
-        refuse_more(_retention(settings), cut.bucketing)
+        refuse_less(settings.name, _retention(settings), cut.latest.retention)
 
 
 class SampleResult(NamedTuple):
@@ -239,9 +255,18 @@ def units_at_once(settings: Settings) -> int:
     return wanted if limit is None else max(1, min(wanted, limit - SPARE_CONNECTIONS))
 
 
+def _place_of(setting: Any) -> DatabaseAddress:
+    return _place_of_url(setting) if isinstance(setting, str) else place_of(setting)
+
+
+@lru_cache(maxsize=16)
+def _place_of_url(url: str) -> DatabaseAddress:
+    return place_of(url)
+
+
 def enlist(setting: Any, endpoint: str, session: object, committed: Committed) -> EnlistedSession:
     """Write the records of an endpoint through a session of the user's. Raises SetupError."""
-    return enlist_session(session, RecordStore(endpoint, place_of(setting), pool_of(setting)), committed)
+    return enlist_session(session, RecordStore(endpoint, _place_of(setting), pool_of(setting)), committed)
 
 
 def enlist_key(
@@ -254,7 +279,7 @@ def enlist_key(
     now: int,
 ) -> SessionKey | Awaitable[SessionKey]:
     """Take a client's key through a session of the user's. Raises SetupError, ConflictError."""
-    home = RecordStore(endpoint, place_of(setting), pool_of(setting))
+    home = RecordStore(endpoint, _place_of(setting), pool_of(setting))
     return enlist_session_key(session, home, committed, KeyToTake(opening, now))
 
 
@@ -299,7 +324,7 @@ async def temporary_transport(
 
 def _retention(settings: Settings) -> int:
     history = settings.plan.history
-    return RETENTION_MS if history is None else round(history.total_seconds() * 1000)
+    return RETENTION_MS if history is None else in_milliseconds(history)
 
 
 async def _ensure(database: Database, schema: Schema, *, creates: bool = True) -> None:

@@ -67,6 +67,9 @@ class EnlistedKeyTransaction(EnlistedTransaction, Protocol):
     def set_answer(self, answer: bytes | None) -> None:
         """Commit this answer with the key."""
 
+    def hold_records(self) -> None:
+        """Insert the records in the round trip that stores the answer. The caller commits by the session alone."""
+
 
 def open_store(
     settings: Settings, *, entities: bool = False, environment: Environment = LIVE
@@ -119,12 +122,14 @@ def units_at_once(settings: Settings, *, entities: bool) -> int:
     return units
 
 
-def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Identity]], None]) -> EnlistedTransaction:
-    """Add records of an endpoint to a SQLAlchemy session's open transaction. `committed` gets their identities in any thread.
+def enlist(
+    settings: Settings, session: object, committed: Callable[[Sequence[Identity | Record]], None]
+) -> EnlistedTransaction:
+    """Add records of an endpoint to a SQLAlchemy session's open transaction. `committed` receives them in any thread.
 
     Raises SetupError: for a session of another database, and where no record would be kept.
     """
-    _check_enlisting(settings)
+    check_enlisting(settings)
     enlisted: EnlistedTransaction = _sql().enlist(settings.store, settings.name, session, committed)
     return enlisted
 
@@ -132,7 +137,7 @@ def enlist(settings: Settings, session: object, committed: Callable[[Sequence[Id
 def enlist_key(
     settings: Settings,
     session: object,
-    committed: Callable[[Sequence[Identity]], None],
+    committed: Callable[[Sequence[Identity | Record]], None],
     opening: TransactionAttempt,
     *,
     now: int,
@@ -141,13 +146,14 @@ def enlist_key(
 
     `now` is in milliseconds since 1970: the key is kept from then on. Raises SetupError as `enlist`, and ConflictError.
     """
-    _check_enlisting(settings)
+    check_enlisting(settings)
     enlisted: EnlistedKeyTransaction | Awaitable[EnlistedKeyTransaction]
     enlisted = _sql().enlist_key(settings.store, settings.name, session, committed, opening=opening, now=now)
     return enlisted
 
 
-def _check_enlisting(settings: Settings) -> None:
+def check_enlisting(settings: Settings) -> None:
+    """Check that records can be written in a caller's own transaction. Raises SetupError, DriverMissing."""
     store = settings.places.store
     store.require_driver("store")
     if not settings.store_plan.has_tables:
@@ -172,7 +178,8 @@ async def read_bucket_clock(setting: Any, settings: Settings | None = None) -> B
     """
     async with open_database(setting) as database:
         with nullcontext() if settings is None else errors_name_setting(settings, "store", settings.places.store):
-            cut: BucketClock | None = await _sql().read_bucket_clock(database)
+            endpoint = "" if settings is None else settings.name
+            cut: BucketClock | None = await _sql().read_bucket_clock(database, endpoint)
             return cut
 
 

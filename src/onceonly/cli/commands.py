@@ -78,7 +78,8 @@ COMMANDS = {
         ("onceonly.cli.janitor",),
     ),
     "plan": CommandSource(
-        "Estimate the size of claims and tokens in this database, and the cost of deleting them.", ("onceonly.cli.plan",)
+        "Estimate the size of deduplication data, and the cost of deleting it, or of storing it on documents.",
+        ("onceonly.cli.plan",),
     ),
 }
 GROUPS = {
@@ -97,6 +98,9 @@ GROUPS = {
         "Create the queues and subscriptions of endpoints before they run, and remove unused subscriptions.",
         ("onceonly.cli.topology",),
         is_group=True,
+    ),
+    "retention": CommandSource(
+        "Show and change for how long the claims of an endpoint are kept.", ("onceonly.cli.retention",), is_group=True
     ),
     "metrics": CommandSource("Print alert rules and a dashboard for the metrics.", ("onceonly.cli.monitoring",), is_group=True),
 }

@@ -1,7 +1,7 @@
 """The numbers of an endpoint: its queue, pending records, dead letters, tokens, marks, open attempts, and maintenance."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -10,13 +10,16 @@ from onceonly.assembly import open_dead_letters, open_read_only, open_transport
 from onceonly.assembly.deduplication import count_live
 from onceonly.assembly.document_places import open_documents
 from onceonly.assembly.document_tokens import drops_of
+from onceonly.assembly.stored_retention import configured, keeps_claims
 from onceonly.assembly.stores import read_only, refuse_missing
+from onceonly.cli.retention import find
 from onceonly.cli.targets import connection_errors
 from onceonly.config.destinations import shown_events
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
 from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
+from onceonly.model.changed_retention import as_duration
 from onceonly.model.errors import OnceOnlyError, QueueMissing, SchemaMissing, SetupError
 from onceonly.model.health import ProcessState
 from onceonly.model.maintenance_journal import MaintenanceJournal, TaskRun
@@ -61,6 +64,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `shadow` has the numbers of messages that shadow mode handled and `History` would not, by what it would have done.
     `late_buckets` are buckets of claims that are not rotated, and `janitor` is how the janitor is; where there is one.
     `processes` are those that run it, where they report to the store.
+    `retention` is for how long its claims are kept, in words, with what its code says where that is another time.
     `destinations` are where its events go that do not go to their subscribers, by type; under "*" if a function decides.
     """
 
@@ -84,6 +88,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     late_buckets: int | None = None
     janitor: MaintenanceState | None = None
     processes: tuple[ProcessState, ...] | None = None
+    retention: str | None = None
     more: tuple[str, ...] = ()
     problem: str = ""
     destinations: dict[str, str] = {}
@@ -126,7 +131,26 @@ async def _read_status(settings: Settings, topology: Topology, problem: str) -> 
         problem=problem,
         destinations=shown_events(settings.events),
     )
+    numbers = structs.replace(numbers, retention=await read_retention(settings))
     return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
+
+
+async def read_retention(settings: Settings) -> str | None:
+    """Return for how long an endpoint's claims are kept, in words. None where it keeps none for a time."""
+    if not keeps_claims(settings):
+        return None
+    found, asked = await find(settings), configured(settings)
+    if found is None:
+        return f"not stored yet (code: {in_words(as_duration(asked))})"
+    words = in_words(as_duration(found.kept))
+    if found.since:
+        since = datetime.fromtimestamp(found.since / 1000, UTC)
+        words += f", {in_words(as_duration(found.next))} from {since:%Y-%m-%d %H:%M} UTC"
+    return (
+        words
+        if in_words(as_duration(found.latest)) == in_words(as_duration(asked))
+        else f"{words} (code: {in_words(as_duration(asked))})"
+    )
 
 
 async def _read_records(settings: Settings) -> tuple[int | None, int | None, int | None]:

@@ -141,3 +141,11 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.1f}" if isinstance(value, float) else escape(str(value), multiline=False)
+
+
+def size_text(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:  # noqa: PLR2004 - of a unit, the next one is better
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} TB"

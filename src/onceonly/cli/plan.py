@@ -1,4 +1,4 @@
-"""`onceonly plan`: the size and cleanup cost of deduplication data, measured on this database."""
+"""`onceonly plan`: what deduplication data costs. In a SQL database it is measured, for documents it is computed."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,39 +8,35 @@ import typer
 from msgspec import Struct, structs
 
 from onceonly.cli.commands import StoreOption
-from onceonly.cli.output import say, show_json, show_table
+from onceonly.cli.output import say, show_json, show_table, size_text, write
 from onceonly.model.errors import SetupError
 from onceonly.systems import Family
 
 if TYPE_CHECKING:
     from onceonly.cli.targets import CommandTarget
     from onceonly.config.estimates import Estimate
-    from onceonly.model.ring import Bucketing
 
 LARGEST_RATE = 10_000_000.0
-OTHERS = (
-    "separate tables: set another ?prefix= in the URL of its store, run `onceonly schema create module:endpoint`, and start it "
-    "while the queue is empty, because the new tables do not detect duplicates of earlier messages"
-)
+MOST_SENDS, LARGEST_BODY = 1000, 64 * 1024 * 1024
 
 
 class TableSettings(Struct, frozen=True, kw_only=True):
-    """How the existing tables keep claims: durations are in seconds."""
+    """How the existing tables keep claims: durations are in seconds, None forever."""
 
-    retention: float
-    bucket: float
+    retention: float | None
+    bucket: float | None
 
 
 class CapacityPlan(Struct, frozen=True, kw_only=True):
-    """Sizes for a rate. Durations are in seconds, the sample in rows. `tables`: the existing tables, if they are in use.
+    """Sizes for a rate. Durations are in seconds, None forever, the sample in rows. `tables`: the existing ones, if in use.
 
     `advice`: whether the existing tables can serve the planned retention. `bucket`: the width of a time bucket.
     """
 
     database: str
     rate: float
-    retention: float
-    bucket: float
+    retention: float | None
+    bucket: float | None
     in_flight: float
     sample: int
     tables: TableSettings | None
@@ -48,8 +44,16 @@ class CapacityPlan(Struct, frozen=True, kw_only=True):
     kinds: "list[Estimate]"
 
 
+def _print_prices(*, asked: bool) -> None:
+    from onceonly.config.prices import example_prices
+
+    if asked:
+        write(example_prices())
+        raise typer.Exit
+
+
 def plan(  # noqa: PLR0913 - one parameter for each option
-    place: Annotated[str, typer.Argument(metavar="ENDPOINT_OR_URL", help="module:endpoint, or the URL of a SQL store.")],
+    place: Annotated[str, typer.Argument(metavar="ENDPOINT_OR_URL", help="module:endpoint, or the URL of a store.")],
     *,
     rate: Annotated[float, typer.Option("--rate", metavar="N", help="Messages per second, averaged over a day.")],
     retention: Annotated[
@@ -57,7 +61,7 @@ def plan(  # noqa: PLR0913 - one parameter for each option
         typer.Option(
             "--retention",
             metavar="7d",
-            help="How long claims are kept [default: the retention of the existing tables, else the endpoint's].",
+            help="How long claims are kept, or `forever` [default: what is stored, else the endpoint's].",
         ),
     ] = None,
     in_flight: Annotated[
@@ -66,13 +70,39 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     sample: Annotated[
         int, typer.Option("--sample", min=1000, max=1_000_000, help="Number of rows in the measured sample.")
     ] = 50_000,
+    sends: Annotated[int, typer.Option("--sends", min=0, max=MOST_SENDS, help="Documents: messages that a handler sends.")] = 1,
+    message_size: Annotated[
+        int, typer.Option("--message-size", min=0, max=LARGEST_BODY, metavar="BYTES", help="Documents: size of a sent message.")
+    ] = 1000,
+    entities: Annotated[
+        int,
+        typer.Option(
+            "--entities", min=0, metavar="N", help="Documents: number of entities that messages work on [default: none]."
+        ),
+    ] = 0,
+    entity_size: Annotated[
+        int,
+        typer.Option("--entity-size", min=0, max=LARGEST_BODY, metavar="BYTES", help="Documents: size of an entity's state."),
+    ] = 1000,
+    prices: Annotated[
+        str | None,
+        typer.Option("--prices", metavar="FILE", help="Documents: TOML file with prices [default: the built-in examples]."),
+    ] = None,
+    print_prices: Annotated[  # noqa: ARG001 - its callback ends the command
+        bool,
+        typer.Option("--print-prices", callback=_print_prices, is_eager=True, help="Print the example prices as a TOML file."),
+    ] = False,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Estimate the size of claims and tokens in this database, and the cost of deleting them.
+    """Estimate the size of deduplication data, and the cost of deleting it, or of storing it on documents.
 
-    Inserts a sample into temporary tables, measures them and deletes them. The database user needs the right to create tables.
-    Existing tables and settings are not changed. Settings that `onceonly run` would refuse are refused here too.
+    SQL: inserts a sample into temporary tables, measures them and deletes them. The database user needs the right to create
+    tables. Existing tables and settings are not changed.
+
+    Documents: computes operations, space and price of each algorithm, from a table of prices. Does not connect to the service.
+
+    Settings that `onceonly run` would refuse are refused here too.
     """
     import asyncio
 
@@ -84,14 +114,33 @@ def plan(  # noqa: PLR0913 - one parameter for each option
     if not 0 < rate <= LARGEST_RATE:
         raise SetupError(f"--rate is {rate:g}; set it to a number of messages per second above 0, at most {LARGEST_RATE:,.0f}")
     target = target_of(place, store)
-    if locate(target.store, "store").family is not Family.SQL:
+    family = locate(target.store, "store").family
+    if family not in (Family.SQL, Family.DOCUMENTS):
         raise SetupError(
-            f"{shown(target.store)} has no tables to measure: name a SQL store, `onceonly plan` measures claims in SQL "
-            "databases"
+            f"{shown(target.store)} is not a database: name a SQL store or a document store, `onceonly plan` computes what "
+            "they keep"
         )
-    asked = _duration("--retention", retention) if retention is not None else None
+    asked = _retention_of(retention) if retention is not None else None
     waiting = _duration("--in-flight", in_flight)
     _refuse_as_a_start(place, target, asked)
+    if family is Family.DOCUMENTS:
+        from onceonly.cli.document_plan import DocumentPlanOptions, plan_documents, show_documents
+
+        options = DocumentPlanOptions(
+            rate=rate,
+            retention=asked,
+            in_flight=waiting,
+            sends=sends,
+            message_bytes=message_size,
+            entities=entities,
+            entity_bytes=entity_size,
+            prices=prices,
+        )
+        computed = plan_documents(target, options)
+        show_json(computed) if as_json else show_documents(computed)
+        return
+    if prices is not None:
+        raise SetupError(f"--prices has no effect: {shown(target.store)} is a SQL database, whose statements have no price")
     planned = asyncio.run(_measure(target, rate=rate, sample=sample, in_flight=waiting, retention=asked))
     planned = structs.replace(planned, advice=pasteable(planned.advice, () if is_url(place) else (place,)))
     if as_json:
@@ -104,10 +153,14 @@ def _show(planned: CapacityPlan) -> None:
     from onceonly.model.wording import in_words
 
     rows = [
-        (each.kind, each.rows, each.row_bytes, _size(each.bytes), _how_evicted(each), _eviction_cost(each))
+        (each.kind, each.rows, each.row_bytes, size_text(each.bytes), _how_evicted(each), _eviction_cost(each))
         for each in planned.kinds
     ]
-    kept = f"kept for {in_words(planned.retention)} in time buckets of {in_words(planned.bucket)}"
+    kept = (
+        "kept forever"
+        if planned.retention is None or planned.bucket is None
+        else f"kept for {in_words(planned.retention)} in time buckets of {in_words(planned.bucket)}"
+    )
     show_table(
         f"{planned.rate:g} messages per second, {kept}, on {planned.database}",
         ("data", "max rows", "bytes per row", "max size", "deleted", "each deletion takes"),
@@ -146,7 +199,9 @@ async def _measure(
     from onceonly.cli.targets import ANY_TIME, connection_errors
     from onceonly.config.deduplication import History
     from onceonly.config.estimates import estimate
+    from onceonly.model.changed_retention import as_duration
     from onceonly.model.ring import TIME_BUCKETS
+    from onceonly.model.wording import FOREVER
     from onceonly.runtime.environment import LIVE
 
     setting = read_only(target.store)
@@ -155,45 +210,54 @@ async def _measure(
         if retention is None and clock is not None and target.settings is not None:
             check_bucketing(target.settings, clock)
         sampled = await measure(setting, sample, rate, name=LIVE.ids.new_id()[:8], seconds=perf_counter)
-    bucketing = clock.bucketing if clock is not None else None
+    kept_there = as_duration(clock.latest.retention) if clock is not None else None
     own = target.settings.retention if target.settings is not None else None
-    kept = retention or (_retention(bucketing) if bucketing is not None else own or History().retention)
+    kept = retention or kept_there or own or History().retention
     uses_tables = target.settings is not None and target.settings.plan.history is not None
     return CapacityPlan(
         database=shown(setting),
         rate=rate,
-        retention=kept.total_seconds(),
-        bucket=kept.total_seconds() / TIME_BUCKETS,
+        retention=None if kept >= FOREVER else kept.total_seconds(),
+        bucket=None if kept >= FOREVER else kept.total_seconds() / TIME_BUCKETS,
         in_flight=in_flight.total_seconds(),
         sample=sample,
-        tables=_tables(bucketing) if bucketing is not None else None,
-        advice=_advice(bucketing, retention or (own if uses_tables else None)),
+        tables=_tables(kept_there) if kept_there is not None else None,
+        advice=_advice(kept_there, retention or (own if uses_tables else None)),
         kinds=estimate(sampled.measurements, rate=rate, retention=kept, in_flight=in_flight, whole=sampled.whole),
     )
 
 
-def _retention(bucketing: "Bucketing") -> timedelta:
-    return timedelta(milliseconds=bucketing.retention)
+def _tables(kept: timedelta) -> TableSettings:
+    from onceonly.model.ring import TIME_BUCKETS
+    from onceonly.model.wording import FOREVER
+
+    seconds = None if kept >= FOREVER else kept.total_seconds()
+    return TableSettings(retention=seconds, bucket=None if seconds is None else seconds / TIME_BUCKETS)
 
 
-def _tables(bucketing: "Bucketing") -> TableSettings:
-    return TableSettings(retention=bucketing.retention / 1000, bucket=bucketing.width / 1000)
+def _advice(stored: timedelta | None, wanted: timedelta | None) -> str:
+    from onceonly.model.wording import NEVER_ENDS, in_words
 
-
-def _advice(bucketing: "Bucketing | None", wanted: timedelta | None) -> str:
-    from onceonly.model.ring import bucketing_for
-    from onceonly.model.wording import in_words
-
-    if bucketing is None:
-        return "the store tables are unused: the first endpoint that starts sets their retention, which cannot be changed later"
-    stored = in_words(_retention(bucketing))
-    kept = f"the existing tables keep claims for {stored}, set at their first use, which cannot be changed"
-    if wanted is None or bucketing_for(wanted // timedelta(milliseconds=1)).width == bucketing.width:
+    if stored is None:
+        return "the store tables are unused: the first endpoint that starts sets their retention"
+    kept = f"claims are kept for {in_words(stored)}"
+    if wanted is None or in_words(wanted) == in_words(stored):
         return kept
     asked = in_words(wanted)
-    if wanted > _retention(bucketing):
-        return f"{kept}. An endpoint with a retention of {asked} does not start on them. It needs {OTHERS}"
-    return f"{kept}. An endpoint with a retention of {asked} gets {stored}. For less it needs {OTHERS}"
+    change = f"`onceonly retention set module:endpoint {asked.replace(' ', '')}`"
+    if wanted > stored:
+        costs = "never deletes one" if asked == NEVER_ENDS else f"keeps them for {asked}"
+        return f"{kept}. An endpoint that asks for {asked} does not start: {change} {costs}"
+    return f"{kept}, also of an endpoint that asks for {asked}, until {change}"
+
+
+def _retention_of(text: str) -> timedelta:
+    from onceonly.model.wording import parse_retention
+
+    try:
+        return parse_retention(text)
+    except ValueError as error:
+        raise SetupError(f"--retention: {error}") from error
 
 
 def _duration(option: str, text: str) -> timedelta:
@@ -203,14 +267,6 @@ def _duration(option: str, text: str) -> timedelta:
         return parse_duration(text)
     except ValueError as error:
         raise SetupError(f"{option}: {error}") from error
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:  # noqa: PLR2004 - of a unit, the next one is better
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:,.1f} TB"
 
 
 def _how_evicted(each: "Estimate") -> str:

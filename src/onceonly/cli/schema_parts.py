@@ -102,6 +102,7 @@ def _of_endpoint(endpoint: Endpoint, instead: UrlOverrides) -> Iterator[SchemaPa
     if places.dead_letters is not places.store:
         yield _store(places.dead_letters)
     yield from (SchemaPart(Component.DOCUMENTS, place) for place in (plan.marks, plan.tokens) if place is not None)
+    yield from (SchemaPart(Component.DOCUMENTS, place) for place in places.projections.values())
     if places.blobs is not None:
         yield SchemaPart(Component.BLOBS, places.blobs)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EXTRA = (
     *("wake_up", "unsubscribed", "shadow", "dropped", "prepared", "live", "marks", "attempts", "late_buckets", "janitor"),
     "processes",
+    "retention",
 )
 """Columns that are shown if at least one of the endpoints has them."""
 UNLISTED = frozenset({"more", "superfluous", "problem", "destinations"})
@@ -84,6 +85,8 @@ def status(
     * janitor: state and last run of the clean-up tasks
 
     * processes: processes that run the endpoint
+
+    * retention: for how long its claims are kept, and what its code says if that differs
 
     With --watch and --json, each refresh is one line of JSON. A failed refresh is a line with "error".
     """

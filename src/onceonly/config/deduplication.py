@@ -23,8 +23,9 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 class History:
     """Deduplication by claims in the endpoint's store, which are stored at least for `retention`.
 
-    In a SQL database, the endpoint that uses the tables first sets the retention for all that share them. A later copy of a
-    message from an endpoint is a dead letter, "behind the horizon". A later copy of another message is handled again.
+    `FOREVER` keeps them all. The retention is stored at the first start, and `onceonly retention set` changes it: what is
+    stored holds. A start is refused if it is less than this. A later copy of a message from an endpoint is a dead letter,
+    "behind the horizon". A later copy of another message is handled again.
     """
 
     retention: timedelta = timedelta(days=7)
@@ -59,8 +60,10 @@ class Shadow:
 class DedupStore:
     """Deduplication by a separate store at `url`, which stores handled messages for `retention`.
 
-    The endpoint's own store deletes them. A copy that arrives after `retention` is handled again, so choose a longer one than
-    any copy can take.
+    The endpoint's own store deletes them. `FOREVER` keeps them all. The retention is stored in the dedup store at the first
+    start, and `onceonly retention set` changes it: what is stored holds. A copy of a message from an endpoint that arrives
+    later is a dead letter, "behind the horizon". A copy of another message is handled again, so choose a longer time than any
+    copy can take.
     """
 
     url: str = field(repr=False)  # may hold a password

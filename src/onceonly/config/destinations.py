@@ -6,11 +6,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from onceonly.model.destination import KINDS, Destination, Queue, Stream, Subject
+from onceonly.model.destination import KINDS, Carrier, Destination, Queue, Stream, Subject
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.limits import type_problem
 from onceonly.model.wording import an, in_words
 from onceonly.ports.transport import DestinationRule
+from onceonly.systems.carriers import carrier_names
 
 EventRule: TypeAlias = Mapping[str, Destination] | Callable[[str], Destination | None]
 """Where events go by their type: a mapping, or a function that returns None for an event that goes to its subscribers."""
@@ -71,6 +72,8 @@ class DestinationPolicy(Struct, frozen=True, kw_only=True):
                 "deduplication=Tokens(...) issues a token to each receiver, and only an endpoint uses it up. Send to an "
                 "endpoint, or use History()"
             )
+        if isinstance(destination, Carrier):
+            return _carrier_problem(destination.carrier, delay)
         rules = [each for each in self.rules if each.kind == destination.kind]
         where = f"this transport{f' ({self.transport})' if self.transport else ''}"
         if not rules:
@@ -143,6 +146,12 @@ def _format_problem(destination: Destination) -> str | None:
     from onceonly.formats.message_formats import format_problem  # noqa: PLC0415 - few destinations have one
 
     return format_problem(destination.format)
+
+
+def _carrier_problem(name: str, delay: int) -> str | None:
+    if name not in (known := carrier_names()):
+        return f"this process has no carrier {name!r}, but {' and '.join(known) or 'none'}. Import the integration that has it"
+    return "a carrier delays nothing. Use the delays of its own messages" if delay > 0 else None
 
 
 def _delay_problem(rule: DestinationRule, where: str, delay: int) -> str | None:

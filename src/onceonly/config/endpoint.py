@@ -4,7 +4,7 @@ They are listed once: `takes` makes a method take the arguments of a class.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
@@ -28,6 +28,7 @@ from onceonly.config.deduplication import (
 )
 from onceonly.config.destinations import DestinationPolicy, EventRule, event_rule_problems, host_queue_problems
 from onceonly.config.location import NO_TRANSPORT, Location, locate, problem_of
+from onceonly.config.overlaps import UsedPlace, overlap_problems
 from onceonly.config.retention import Journal, RetentionPromise, control_problem, default_interval, interval_problem
 from onceonly.config.store_plan import StorePlan, plan_store
 from onceonly.config.worker import WorkerSettings
@@ -37,11 +38,14 @@ from onceonly.model.errors import SetupError
 from onceonly.model.headers import names_problem
 from onceonly.model.limits import NAME_RULE, is_endpoint_name
 from onceonly.model.message import MOST_HOPS
+from onceonly.model.projection import is_projection_name
 from onceonly.model.remote import Peer
 from onceonly.model.retry import Retry
 from onceonly.model.wording import an
+from onceonly.ports.projections import Projection
 from onceonly.ports.transport import DestinationRule
 from onceonly.systems import Family, Role
+from onceonly.systems.carriers import uses_carriers
 from onceonly.systems.urls import address_problem
 
 if TYPE_CHECKING:
@@ -62,12 +66,16 @@ _CONTROL = ControlMessages()
 
 
 class EndpointLocations(Struct, frozen=True, kw_only=True):
-    """Where an endpoint keeps things. `dead_letters` is the store where no other database is named."""
+    """Where an endpoint keeps things. `dead_letters` is the store where no other database is named.
+
+    `projections` are those that a URL names, by their names.
+    """
 
     store: Location
     transport: Location
     dead_letters: Location
     blobs: Location | None = None
+    projections: Mapping[str, Location] = {}
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,7 @@ class Settings:
     deduplication: Deduplication = History()  # noqa: RUF009 - immutable, as the others
     blobs: str | None = field(default=None, repr=False)
     peers: Sequence[Peer | str] = ()
+    projections: Mapping[str, str | Projection] | None = field(default=None, repr=False)
     identity: IdentityRule | None = None
     format: "MessageFormat | None" = None
     retry: Retry = Retry()  # noqa: RUF009
@@ -130,6 +139,11 @@ class Settings:
     def has_transport(self) -> bool:
         """Whether it can send. Without one, a host hands its messages over, and it sends none."""
         return self.transport is not None
+
+    @property
+    def sends(self) -> bool:
+        """Whether it has a transport, or uses carriers, so that a relay has something to do."""
+        return self.has_transport or uses_carriers(self.name)
 
     @property
     def has_queue(self) -> bool:
@@ -222,6 +236,9 @@ class Settings:
             transport=NO_TRANSPORT if self.transport is None else locate(self.transport, "transport"),
             dead_letters=store if self.dead_letters is None else locate(self.dead_letters, "dead_letters"),
             blobs=None if self.blobs is None else locate(self.blobs, "blobs"),
+            projections={
+                name: locate(place, "projections") for name, place in (self.projections or {}).items() if isinstance(place, str)
+            },
         )
 
     @property
@@ -259,10 +276,12 @@ class Settings:
         wrong = [
             found for role, setting in given if setting is not None or role in _NEEDED if (found := problem_of(setting, role))
         ]
+        wrong += self._projection_problems()
         yield from wrong
         yield from self._sql_problems()
         undecided = tuple(self._deduplication_problems(located=not wrong))
         yield from undecided
+        yield from self._overlap_problems(decided=not (wrong or undecided))
         yield from self._peer_problems()
         if problem := rule_problem(self.identity):
             yield problem
@@ -369,6 +388,42 @@ class Settings:
             _ = self.plan  # decided here once, and kept
         except SetupError as error:
             yield str(error)
+
+    def _projection_problems(self) -> Iterator[str]:
+        if self.projections is None:
+            return
+        if not isinstance(self.projections, Mapping):
+            kind = an(type(self.projections).__name__)
+            yield f'projections must map names to URLs, such as {{"cache": "redis://host/0?prefix=cache:"}}, not {kind}'
+            return
+        for name, place in self.projections.items():
+            if not is_projection_name(name):
+                yield (
+                    f"projections: {name!r:.80} is not a name: use a lower-case letter, then at most 62 lower-case letters, "
+                    "digits, '_' and '-'"
+                )
+            elif isinstance(place, str):
+                if problem := problem_of(place, "projections"):
+                    yield problem
+            elif not isinstance(place, Projection):
+                yield f"projections: {name!r} must be a URL or have the methods of Projection, not {an(type(place).__name__)}"
+
+    def _overlap_problems(self, *, decided: bool) -> Iterator[str]:
+        if not decided:
+            return
+        places, plan = self.places, self.plan
+        documents = (
+            ("store", places.store),
+            ("dead_letters", None if places.dead_letters is places.store else places.dead_letters),
+            ("deduplication", plan.marks),
+            ("tokens", None if plan.tokens_in_store else plan.tokens),
+            *(("projections", place) for place in places.projections.values()),
+        )
+        others = (("blobs", places.blobs),)
+        yield from overlap_problems(
+            [UsedPlace(role, place) for role, place in documents if place is not None],
+            [UsedPlace(role, place) for role, place in others if place is not None],
+        )
 
     def _control_problems(self, *, decided: bool) -> Iterator[str]:
         if not isinstance(self.control, ControlMessages | None):

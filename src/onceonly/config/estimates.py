@@ -7,6 +7,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from onceonly.model.ring import TIME_BUCKETS
+from onceonly.model.wording import FOREVER
+
+A_YEAR = timedelta(days=365)
 
 
 class TableSample(Struct, frozen=True, kw_only=True):
@@ -45,19 +48,28 @@ class Estimate(Struct, frozen=True, kw_only=True):
 def estimate(found: Measurements, *, rate: float, retention: timedelta, in_flight: timedelta, whole: bool) -> list[Estimate]:
     """Compute size and cleanup cost for `rate` messages per second. A token lives as long as its message is `in_flight`.
 
-    `whole` means that a bucket is emptied in a time that hardly depends on how much is in it.
+    `whole` means that a bucket is emptied in a time that hardly depends on how much is in it. Claims that are kept forever are
+    those of one year: each year adds as many.
     """
-    kept, width = retention.total_seconds(), retention.total_seconds() / TIME_BUCKETS
+    grows = retention >= FOREVER
+    kept = A_YEAR.total_seconds() if grows else retention.total_seconds()
+    width = 0 if grows else kept / TIME_BUCKETS
     portion = min(1000.0, rate * 60)
     each_claim, each_token = found.arrivals.eviction / found.rows, found.tokens.eviction / found.rows
     a_slice = found.bucket.eviction * (1 if whole else rate * width / found.rows)
+    never = Eviction("never: this many each year", 0, 0)
     kinds = (
-        ("claims of messages from endpoints", found.bucket, kept + width, Eviction("one bucket at a time", width, a_slice)),
+        (
+            "claims of messages from endpoints",
+            found.bucket,
+            kept + width,
+            never if grows else Eviction("one bucket at a time", width, a_slice),
+        ),
         (
             "claims of foreign messages",
             found.arrivals,
             kept,
-            Eviction("in small batches", portion / rate, each_claim * portion),
+            never if grows else Eviction("in small batches", portion / rate, each_claim * portion),
         ),
         ("tokens", found.tokens, in_flight.total_seconds(), Eviction("when its message is handled", 1 / rate, each_token)),
     )
@@ -65,7 +77,7 @@ def estimate(found: Measurements, *, rate: float, retention: timedelta, in_fligh
 
 
 class Eviction(NamedTuple):
-    """How what is old goes: in words, every this many seconds, and how many it takes then."""
+    """How what is old goes: in words, every this many seconds (0 for never), and how many it takes then."""
 
     words: str
     every: float
@@ -81,5 +93,5 @@ def _estimate(kind: str, row_bytes: float, rows: float, how: Eviction) -> Estima
         evicted=how.words,
         every=how.every,
         seconds=how.seconds,
-        share=how.seconds / how.every,
+        share=how.seconds / how.every if how.every else 0,
     )

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set
-from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly.formats.undecodable import decode_or_report
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.limits import StoredInt
 from onceonly.model.maintenance_journal import MaintenanceJournal
+from onceonly.model.retention import CLOCK_MARGIN_MS
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 from onceonly.ports.run_markers import BEGUN, NO_DEATHS, DeadRuns, StartResult, waiting

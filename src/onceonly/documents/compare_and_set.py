@@ -23,7 +23,7 @@ Read = Callable[[str, Document], Said | None]
 
 TRIES = 20
 """How often a document is written at most while other workers keep changing it."""
-_NO_GUESSES: Mapping[str, Document | None] = {}
+NO_GUESSES: Mapping[str, Document | None] = {}
 
 
 class WriteConflict(CommitFailed):
@@ -42,7 +42,7 @@ async def compare_and_set(
     keys: Iterable[str],
     decide: Decide,
     *,
-    guesses: Mapping[str, Document | None] = _NO_GUESSES,
+    guesses: Mapping[str, Document | None] = NO_GUESSES,
     before: Before | None = None,
 ) -> WriteResult:
     """Bring each of these documents to where `decide` leaves it as it is; not atomic across documents.

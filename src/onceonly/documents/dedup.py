@@ -11,16 +11,19 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import compare_and_set, removal
+from onceonly.documents.retention import DocumentRetention, FixedRetention, undecidable_among
 from onceonly.formats.undecodable import UNDECODABLE, decode_or_report
 from onceonly.model.errors import SetupError
+from onceonly.model.identity import CLAIM_KEY_BYTES
 from onceonly.model.limits import StoredInt
-from onceonly.ports.admission import NO_FINGERPRINTS
+from onceonly.model.message import Message
+from onceonly.model.retention import CLOCK_MARGIN_MS, FOREVER_MS, LAST_INSTANT, in_milliseconds
+from onceonly.ports.admission import NO_FINGERPRINTS, NO_INSTANTS
 from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
+from onceonly.ports.store import UndecidableMessage
 
 _PREFIX = "done/"
-_CLOCK_MARGIN_MS = 3_600_000
-"""Milliseconds for which a mark is kept beyond its retention: what clocks may differ by."""
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
@@ -44,26 +47,40 @@ class DocumentMarkStore:
     dropped cannot swallow an `add`, and two workers that add the same key within the hour cost no second write.
     """
 
-    def __init__(self, documents: Documents, *, retention: timedelta, clock: Clock) -> None:
-        """Use a place for documents; keys begin with `done/`. Raises SetupError for a retention of 0 or less."""
+    def __init__(
+        self, documents: Documents, *, retention: timedelta, clock: Clock, stored: DocumentRetention | None = None
+    ) -> None:
+        """Use a place for documents; keys begin with `done/`. Raises SetupError for a retention of 0 or less.
+
+        `stored` says for how long marks are kept, where an operator can change it.
+        """
         if retention <= timedelta():
             raise SetupError("a dedup store needs a retention longer than 0")
         self._documents = documents
-        self._retention = retention // timedelta(milliseconds=1)
+        self._retention = stored or FixedRetention(in_milliseconds(retention))
         self._clock = clock
 
-    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
+    async def add(
+        self,
+        keys: Sequence[bytes],
+        fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS,
+        instants: Mapping[bytes, int] = NO_INSTANTS,
+    ) -> None:
         """Remember keys; see the port. One call of the service where none of them is known."""
-        needed = self._clock.now() + self._retention
+        retention = await self._retention.read()
+        now = self._clock.now()
+        kept, ahead = retention.kept(now), {_name(key): instant for key, instant in instants.items()}
         bodies = {_name(key): fingerprint.hex() for key, fingerprint in fingerprints.items()}
 
         def renew(key: str, found: Document | None) -> Change | None:
             before = _mark(key, found) if found is not None else None
+            needed = min(max(now, ahead.get(key, 0)) + kept, LAST_INSTANT)  # one from the future is needed for longer
+            expires = 0 if kept >= FOREVER_MS else needed + CLOCK_MARGIN_MS
             if before is not None and before.until >= needed and (before.body or key not in bodies):
                 return None
             body = before.body if before is not None and before.body else bodies.get(key, "")
-            mark = _encode(Mark(needed + _CLOCK_MARGIN_MS, body))
-            return Change(key=key, body=mark, expected=found.version if found else "", expires=needed + _CLOCK_MARGIN_MS)
+            mark = _encode(Mark(needed + CLOCK_MARGIN_MS, body))
+            return Change(key=key, body=mark, expected=found.version if found else "", expires=expires)
 
         names = [_name(key) for key in keys]
         await compare_and_set(self._documents, names, renew, guesses=dict.fromkeys(names))
@@ -73,6 +90,10 @@ class DocumentMarkStore:
             return NO_FINGERPRINTS
         found = await self._documents.load([_name(key) for key in dict.fromkeys(keys)])
         return {key: _fingerprint(found[name]) for key in keys if (name := _name(key)) in found}
+
+    async def undecidable(self, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Return those of these unknown messages that may have been forgotten; see the port."""
+        return undecidable_among(messages, await self._retention.read(), self._clock.now())
 
     async def remove(self, keys: Sequence[bytes]) -> None:
         await compare_and_set(self._documents, map(_name, keys), removal)
@@ -119,6 +140,11 @@ class ExpiredMarks:
             if not self._after:
                 break
         return 0
+
+
+def mark_size(until: int, fingerprint: bytes) -> int:
+    """Return the bytes of a mark and of its key."""
+    return len(_encode(Mark(until, fingerprint.hex()))) + len(_name(bytes(CLAIM_KEY_BYTES)))
 
 
 def _name(key: bytes) -> str:

@@ -1,15 +1,15 @@
 """The sizes of documents. Each adapter checks them before it sends anything."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from onceonly.documents.encoding import is_text
 from onceonly.model.errors import CommitRefused
-from onceonly.ports.documents import Change, DocumentLimits
+from onceonly.ports.documents import Change, DocumentLimits, DocumentWrite, SavesTogether
 
-__all__ = ["can_be_held", "check_limits", "shorter"]
+__all__ = ["can_be_held", "check_limits", "check_writes", "shorter"]
 
 KIB, MIB = 1024, 1024 * 1024
 DOCUMENT_LIMITS = MappingProxyType(
@@ -26,6 +26,8 @@ DOCUMENT_LIMITS = MappingProxyType(
             # An id has 1,023 letters, 3 for each byte. A document has 2 MB, and bytes in Base64 take a third more.
             DocumentLimits(service="Cosmos DB", key=1023 // 3, body=1_450_000),
             DocumentLimits(service="MongoDB", key=1024, body=16 * MIB - 16 * KIB),
+            # An id has 512 bytes. A document has no limit, and bytes in Base64 take a third more.
+            DocumentLimits(service="RavenDB", key=512, body=16 * MIB),
             DocumentLimits(service="Redis", key=1024, body=16 * MIB),
             DocumentLimits(service="a SQL database", key=1024, body=4 * MIB),
             DocumentLimits(service="memory", key=1024, body=MIB),
@@ -61,6 +63,18 @@ def check_limits(changes: Iterable[Change], limits: DocumentLimits) -> None:
         size = len(change.body or b"")
         if size > limits.body:
             raise CommitRefused(f"document {shown!r} is {size:,} bytes long; the limit of {limits.service} is {limits.body:,}")
+
+
+def check_writes(documents: SavesTogether, key: str, writes: Sequence[DocumentWrite]) -> None:
+    """Check that documents of the application can be written next to the document with this key. Raises CommitRefused.
+
+    Call it in `SavesTogether.save_together` before anything is sent.
+    """
+    if len(writes) > documents.max_together:
+        raise CommitRefused(f"{len(writes)} documents are to be written at once; the limit is {documents.max_together}")
+    for write in writes:
+        if problem := documents.problem_of(key, write):
+            raise CommitRefused(f"cannot write document {write.address.key!r:.80}: {problem}")
 
 
 def can_be_held(key: str, limits: DocumentLimits) -> bool:

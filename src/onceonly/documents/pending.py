@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from onceonly.documents.compare_and_set import WriteConflict, compare_and_set
 from onceonly.documents.limits import can_be_held
-from onceonly.documents.store import ATTEMPT, CLOCK_MARGIN_MS, DocumentStore
+from onceonly.documents.store import ATTEMPT, DocumentStore
 from onceonly.formats.documents import decode_entity
 from onceonly.formats.undecodable import MESSAGES_WAIT, decode_or_report, report_undecodable
 from onceonly.model.errors import CommitRefused, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
 from onceonly.model.limits import StoredInt
 from onceonly.model.record import Record
+from onceonly.model.retention import CLOCK_MARGIN_MS
 from onceonly.ports.documents import Change, Document, ListsPending, PendingDocument
 
 PAGE = 100
@@ -157,7 +158,8 @@ class DocumentPending:
     ) -> list[ListedRecord]:
         """Load these documents, and return the unsent records of this endpoint that were committed before `older_than`.
 
-        If it `repairs` the list, entries that an earlier version has left in it are taken out.
+        If it `repairs` the list, entries that an earlier version has left in it are taken out, and the records are expected to
+        be forgotten next.
         """
         loaded = await self._store.documents.load([entry.key for entry in page]) if page else {}
         found: list[ListedRecord] = []
@@ -166,6 +168,8 @@ class DocumentPending:
                 some = self._read(entry, behind, document)
                 if repairs and some == [] and 0 < entry.since < self._store.clock.now() - STALE_MS:
                     await self._unlist(entry.key, document)
+                if repairs and some:
+                    self._store.recent.add(entry.key, document)
                 found += sorted((each for each in some or () if each.since < older_than), key=lambda each: each.place)
             behind = entry
         for each in found:

@@ -14,16 +14,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onceonly.documents.compare_and_set import Before, compare_and_set
+from onceonly.documents.application import ApplicationDocuments
+from onceonly.documents.compare_and_set import NO_GUESSES, Before, compare_and_set
+from onceonly.documents.recent import RecentDocuments
+from onceonly.documents.retention import DocumentRetention, FixedRetention, undecidable_among
 from onceonly.documents.size import refusal, room
 from onceonly.formats.documents import EntityDocument, MessageState, decode_entity, encode_entity, is_json
+from onceonly.formats.partitions import split_unit
 from onceonly.model.artifact import Reservation
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, PermanentFailure, VersionConflict
-from onceonly.model.identity import Identity, claim_key
+from onceonly.model.identity import Identity, claim_key, instant_in
 from onceonly.model.message import Message
 from onceonly.model.record import Record
-from onceonly.ports.documents import Change, Document, Documents, Version
+from onceonly.model.retention import CLOCK_MARGIN_MS, FOREVER_MS, Retention, always, expiry, in_milliseconds
+from onceonly.model.ring import Undecidable
+from onceonly.ports.documents import Change, Document, Documents, DocumentWrite, SavesTogether, Version
 from onceonly.ports.environment import Clock
 from onceonly.ports.operators import ClaimState, Knowledge
 from onceonly.ports.store import BeginResult, Resources, SyncThread
@@ -34,8 +40,6 @@ Edit = Callable[[str, EntityDocument], EntityDocument]
 ENTITY, MESSAGE, BUCKET = "entity/", "message/", "bucket/"
 KEY, ATTEMPT = "key/", "attempt/"
 """Documents of transactions: of a client's key, and of an attempt without a key and without an entity."""
-CLOCK_MARGIN_MS = 3_600_000
-"""Milliseconds for which things are kept beyond their time: what clocks may differ by."""
 _EARLIER_HISTORY_MS = 30 * 86_400_000
 """Milliseconds for which history is kept that was left by an earlier setting."""
 _KEY_BINDING_MS = 30 * 86_400_000
@@ -48,14 +52,34 @@ class DocumentStore:
     With `history` finished records stay in their document, emptied, for that long after they were finished; without it an
     admission elsewhere knows what is done, and nothing stays. A message without an entity has a document of its own, or,
     without history, shares one of 256.
+
+    A message that is not known and was sent before the horizon may have been handled and forgotten, so it is undecidable.
     """
 
-    def __init__(self, documents: Documents, endpoint: str, *, clock: Clock, history: timedelta | None) -> None:
-        """Use these documents; several endpoints may, if no entity belongs to two of them."""
+    def __init__(
+        self,
+        documents: Documents,
+        endpoint: str,
+        *,
+        clock: Clock,
+        history: timedelta | None,
+        retention: DocumentRetention | None = None,
+        not_together: str = "",
+    ) -> None:
+        """Use these documents; several endpoints may, if no entity belongs to two of them.
+
+        `retention` says for how long history is kept, where an operator can change it.
+        `not_together` is why handlers cannot write documents of the application, empty if they can.
+        """
         self.documents = documents
+        self.together = documents if isinstance(documents, SavesTogether) and not not_together else None
+        self.not_together = not_together or "this store does not write several documents at once"
         self.endpoint = endpoint
         self.clock = clock
-        self.history = None if history is None else round(history.total_seconds() * 1000)
+        self.history = None if history is None else in_milliseconds(history)
+        self._retention = None if self.history is None else retention or FixedRetention(self.history)
+        self.recent = RecentDocuments()
+        """Documents with records that this process is likely to forget next. `forget` saves by them without a load."""
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> "DocumentUnit":
         """Load the one document of these messages; see the port.
@@ -65,22 +89,28 @@ class DocumentStore:
         (key,) = {self.unit_key(message) for message in messages}
         self.check_key(key)
         loaded = (await self.documents.load([key])).get(key)
-        return DocumentUnit(self, key, loaded, messages, isolated=isolated)
+        # Only now the retention, and then the clock: what another process has deleted so far is behind the horizon they give.
+        retention = None if self._retention is None else await self._retention.read()
+        return DocumentUnit(self, key, loaded, messages, retention=retention, isolated=isolated)
 
     def keeps(self, record: Record) -> bool:
         """Return whether its record is to be emptied, or, where no history is kept, to be removed."""
         return self.history is None or record.is_pending
 
     async def forget(self, records: Sequence[Record]) -> None:
-        """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again."""
-        by_unit: dict[str, set[str]] = {}
+        """Empty these records, or remove them where no history is kept; documents that others change meanwhile, again.
+
+        Costs one call if this process has read or written the documents last, and no other has changed them since.
+        """
+        by_unit: dict[str, dict[str, int]] = {}
         for record in records:  # a message's, or a transaction's of an endpoint that has others maintain its own
-            by_unit.setdefault(record.unit, set()).update((self.name_of(record.identity), attempt_name(record.identity)))
+            names = (self.name_of(record.identity), attempt_name(record.identity))
+            by_unit.setdefault(record.unit, {}).update(dict.fromkeys(names, instant_in(record.identity) or 0))
 
         def forgotten(key: str, document: EntityDocument) -> EntityDocument:
             return self._without(document, by_unit[key])
 
-        await self.edit(list(by_unit), forgotten)
+        await self.edit(list(by_unit), forgotten, guesses=self.recent.take(by_unit))
 
     async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Return a record, or else save its document, so that a save by an earlier load is refused; see the port.
@@ -98,28 +128,41 @@ class DocumentStore:
             tombstone = MessageState("", done=max(now, 1), until=now + _KEY_BINDING_MS)
             document = replace(document, records={**document.records, attempt_name(identity): tombstone})
         change = self.change_of(unit, document, loaded.version if loaded else "")
+        self.recent.drop(unit)
         if (await self.documents.save([change]))[0] is None:
             raise ConflictError(f"another worker changed {unit!r} first")
         return None
 
+    async def is_too_old(self, message: Message) -> bool:
+        """Return whether a message that is not known may have been forgotten. Raises CommitFailed, OutcomeUnknown."""
+        retention = always(FOREVER_MS) if self._retention is None else await self._retention.read()
+        return retention.undecidable_reason(message.instant, self.clock.now()) is Undecidable.TOO_OLD
+
     def unit_key(self, message: Message) -> str:
         """Return the key of the document: its entity's, else one for the message or for some of them."""
-        if message.unit:
-            return ENTITY + message.unit
-        return self.own_document(message.identity)
+        partition, entity = split_unit(message.unit)
+        return ENTITY + message.unit if entity else self.own_document(message.identity, partition)
 
-    def own_document(self, identity: Identity) -> str:
-        """Return the key of the document of a message without an entity."""
+    def own_document(self, identity: Identity, partition: str = "") -> str:
+        """Return the key of the document of a message without an entity, in a partition if it has one."""
         name = self.name_of(identity)
-        return BUCKET + f"{self.endpoint}/{name[:2]}" if self.history is None else MESSAGE + f"{self.endpoint}/{name}"
+        own = f"{partition}{self.endpoint}/"
+        return BUCKET + own + name[:2] if self.history is None else MESSAGE + own + name
 
-    async def edit(self, keys: Sequence[str], change: Edit, before: Before | None = None) -> Mapping[str, Document]:
+    async def edit(
+        self,
+        keys: Sequence[str],
+        change: Edit,
+        before: Before | None = None,
+        *,
+        guesses: Mapping[str, Document | None] = NO_GUESSES,
+    ) -> Mapping[str, Document]:
         """Change documents by a rule that depends on no handler, as often as others are faster.
 
         Raises CommitFailed, OutcomeUnknown.
 
         Each time `before` is called with the writes that come next; their `expected` is what the rule has seen. Returns the
-        documents as they were read last.
+        documents as they were read last, or as they were guessed.
         """
         for key in keys:
             self.check_key(key)
@@ -127,20 +170,44 @@ class DocumentStore:
         def edited(key: str, loaded: Document | None) -> Change | None:
             return self._edited(key, loaded, change)
 
-        settled = await compare_and_set(self.documents, keys, edited, before=before)
+        settled = await compare_and_set(self.documents, keys, edited, guesses=guesses, before=before)
+        for key in settled.versions:
+            self.recent.drop(key)
         return {key: document for key, document in settled.seen.items() if document}
+
+    async def save(self, change: Change, records: Sequence[Record], writes: Sequence[DocumentWrite] = ()) -> None:
+        """Save the document of these records, together with these documents of the application.
+
+        Raises VersionConflict, CommitFailed, OutcomeUnknown.
+        """
+        self.recent.drop(change.key)
+        version = await self._write(change, writes)
+        if version is None:
+            raise VersionConflict(f"another worker changed {change.key!r} first")
+        if any(self.keeps(record) for record in records):
+            self.recent.add(change.key, Document(change.body or b"", version))
+
+    async def _write(self, change: Change, writes: Sequence[DocumentWrite]) -> Version | None:
+        if writes and self.together is not None:
+            return await self.together.save_together(change, writes)
+        return (await self.documents.save([change]))[0]
 
     async def look(self, key: str) -> EntityDocument:
         """Read one document as it is now."""
         loaded = (await self.documents.load([key])).get(key)
-        return decode_entity(key, loaded.body if loaded else None)
+        document = decode_entity(key, loaded.body if loaded else None)
+        if loaded is not None and any(each.pending for each in document.records.values()):
+            self.recent.add(key, loaded)
+        return document
 
     def change_of(self, key: str, document: EntityDocument, version: Version) -> Change:
         """Return the write of a document. One that is empty, or is not an entity's and is done, expires after its history."""
         expires = 0
         is_over = not document.register and not any(each.pending for each in document.records.values())
         if is_over and key.startswith(MESSAGE) and self.history is not None:
-            expires = self.clock.now() + self.history + CLOCK_MARGIN_MS
+            latest = max((each.done for each in document.records.values()), default=0)  # that of a message from the future
+            now = self.clock.now()
+            expires = expiry(max(now, latest), self.kept_at_least(now))
         elif document == EntityDocument() and key.startswith(ENTITY):  # left by a fence
             expires = self.clock.now() + _KEY_BINDING_MS + CLOCK_MARGIN_MS
         elif is_over and key.startswith((KEY, ATTEMPT)):
@@ -159,13 +226,25 @@ class DocumentStore:
     def trimmed(self, document: EntityDocument) -> EntityDocument:
         """Leave out what was finished longer ago than history goes back, and what transactions left up to some instant."""
         now = self.clock.now() - CLOCK_MARGIN_MS
-        oldest = now - (_EARLIER_HISTORY_MS if self.history is None else self.history)
+        oldest = now - self._trimmed_after()
         records = {
             name: each
             for name, each in document.records.items()
             if not each.done or (each.until > now if each.until else each.done >= oldest)
         }
         return replace(document, records=records, keys={name: each for name, each in document.keys.items() if each.until > now})
+
+    def kept_at_least(self, now: int) -> int:
+        """Return for how many milliseconds a message is known that is finished now, by what this process has read."""
+        retention = None if self._retention is None else self._retention.last()
+        return (self.history or 0) if retention is None else retention.kept(now)
+
+    def _trimmed_after(self) -> int:
+        """Return the age in milliseconds of what may be left out. Nothing is, where the retention is not known for sure."""
+        if self._retention is None:
+            return _EARLIER_HISTORY_MS
+        retention = self._retention.trusted()
+        return FOREVER_MS if retention is None else retention.kept(self.clock.now())
 
     def check_size(self, change: Change, document: EntityDocument, own: Collection[str]) -> None:
         """Check that a commit of these records leaves room.
@@ -193,14 +272,14 @@ class DocumentStore:
         after = change(key, before)
         return None if after == before else self.change_of(key, after, loaded.version if loaded else "")
 
-    def _without(self, document: EntityDocument, names: set[str]) -> EntityDocument:
+    def _without(self, document: EntityDocument, names: Mapping[str, int]) -> EntityDocument:
         records, now = dict(document.records), self.clock.now()
-        for name in names & records.keys():
+        for name in names.keys() & records.keys():
             before = records[name]
             if before.until <= now if before.until else self.history is None:
                 del records[name]
             elif before.pending:
-                records[name] = MessageState(before.body, done=now, until=before.until)
+                records[name] = MessageState(before.body, done=max(now, names[name]), until=before.until)
         return replace(document, records=records)
 
     def name_of(self, identity: Identity) -> str:
@@ -216,9 +295,16 @@ class DocumentUnit:
     """A unit on one loaded document; nothing is held until it is saved."""
 
     def __init__(
-        self, store: DocumentStore, key: str, loaded: Document | None, messages: Sequence[Message], *, isolated: bool
+        self,
+        store: DocumentStore,
+        key: str,
+        loaded: Document | None,
+        messages: Sequence[Message],
+        *,
+        retention: Retention | None,
+        isolated: bool,
     ) -> None:
-        """Find in the document which messages are new."""
+        """Find in the document which messages are new. `retention` says which of the unknown ones are too old for that."""
         self.key = key
         self._store = store
         self._version = loaded.version if loaded else ""
@@ -226,15 +312,23 @@ class DocumentUnit:
         known = {m.identity: kept for m in messages if (kept := document.records.get(store.name_of(m.identity)))}
         same = [m for m in messages if m.identity in known and known[m.identity].body == m.fingerprint.hex()]
         records = {m.identity: known[m.identity].record(m.identity, key) for m in same}
+        unknown = tuple(m for m in messages if m.identity not in known)
+        undecidable = () if retention is None else undecidable_among(unknown, retention, store.clock.now())
+        refused = {each.message.identity for each in undecidable}
         self.found = BeginResult(
-            new=tuple(m for m in messages if m.identity not in known),
+            new=tuple(m for m in unknown if m.identity not in refused),
             pending=tuple(records[m.identity] for m in same if records[m.identity].is_pending),
             done=tuple(m for m in same if not records[m.identity].is_pending),
             mismatched=tuple(m for m in messages if m.identity in known and m not in same),
+            undecidable=undecidable,
         )
+        if loaded is not None and any(store.keeps(record) for record in records.values()):
+            store.recent.add(key, loaded)
         units = {m.unit for m in messages if m.unit}
         self._entities = Entities(dict.fromkeys(units, document.state))
-        self.resources: Resources = DocumentResources(self._entities, isolated=isolated)
+        self._application = None if store.together is None else ApplicationDocuments(store.together, key)
+        beside = self._application or store.not_together
+        self.resources: Resources = DocumentResources(self._entities, beside, isolated=isolated)
         self._is_over = False
 
     async def commit(self, records: Sequence[Record]) -> None:
@@ -245,8 +339,7 @@ class DocumentUnit:
         document = self._store.trimmed(self._changed(records))
         change = self._store.change_of(self.key, document, self._version)
         self._store.check_size(change, document, {self._store.name_of(record.identity) for record in records})
-        if (await self._store.documents.save([change]))[0] is None:
-            raise VersionConflict(f"another worker changed {self.key!r} first")
+        await self._store.save(change, records, () if self._application is None else self._application.writes())
 
     def abandon(self) -> None:
         self._is_over = True
@@ -270,20 +363,26 @@ class DocumentUnit:
 
     def _message_state(self, fingerprint: bytes, record: Record) -> MessageState:
         if self._store.history is not None and not record.is_pending:
-            return MessageState(fingerprint.hex(), done=self._store.clock.now())
+            # a message from the future is known until its own instant is behind the horizon
+            return MessageState(fingerprint.hex(), done=max(self._store.clock.now(), instant_in(record.identity) or 0))
         return MessageState.of(fingerprint, record, endpoint=self._store.endpoint, since=self._store.clock.now())
 
 
 class DocumentResources:
-    """The resources of one unit: the entities it loaded."""
+    """The resources of one unit: the entities it loaded, and documents of the application, or why there are none."""
 
-    def __init__(self, entities: Entities, *, isolated: bool) -> None:
+    def __init__(self, entities: Entities, application: ApplicationDocuments | str, *, isolated: bool) -> None:
         self._entities = entities
+        self._application = application
         self._isolated = isolated
 
     def get(self, kind: type) -> object:
         if kind is Entities:
             return self._entities
+        if kind is ApplicationDocuments:
+            if isinstance(self._application, ApplicationDocuments):
+                return self._application
+            raise LookupError(self._application)
         raise LookupError(f"a document store provides entities, not {kind.__name__}")
 
     def attempt(self, handler: str = "") -> AbstractAsyncContextManager[None]:
@@ -292,12 +391,14 @@ class DocumentResources:
 
     @asynccontextmanager
     async def _attempt(self) -> AsyncIterator[None]:
-        mark = self._entities.mark()
+        parts = (self._entities, *((self._application,) if isinstance(self._application, ApplicationDocuments) else ()))
+        marks = [part.mark() for part in parts]
         try:
             yield
         except BaseException:
             if self._isolated:
-                self._entities.undo(mark)
+                for part, mark in zip(parts, marks, strict=True):
+                    part.undo(mark)
             raise
 
     def is_busy(self) -> bool:
@@ -341,12 +442,19 @@ class DocumentLookup:
         key = self._store.unit_key(message)
         known = (await self._store.look(key)).records.get(self._store.name_of(message.identity))
         if known is None:
-            is_whole = bool(message.unit) or not self._entities
-            absent = ClaimState.NO_CLAIM if is_whole else ClaimState.UNDETERMINED
-            return Knowledge(claim=absent if self._store.history is not None else ClaimState.UNKNOWN)
+            return Knowledge(claim=await self._absent(message))
         record = known.record(message.identity, key)
         return Knowledge(
             claim=ClaimState.HANDLED,
             fingerprint=bytes.fromhex(known.body),
             record=record if record.is_pending else None,
         )
+
+    async def _absent(self, message: Message) -> ClaimState:
+        """Return what it means that a message is in no document."""
+        if self._store.history is None:
+            return ClaimState.UNKNOWN
+        if await self._store.is_too_old(message):
+            return ClaimState.TOO_OLD
+        is_whole = bool(message.unit) or not self._entities
+        return ClaimState.NO_CLAIM if is_whole else ClaimState.UNDETERMINED

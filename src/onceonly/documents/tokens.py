@@ -4,7 +4,6 @@ Every write names the version it expects, so states only move forward: prepared,
 come back, however late a stalled worker's write lands, because ids and versions are never used twice.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from onceonly.documents.compare_and_set import Decide, compare_and_set, listed, removal
+from onceonly.documents.recent import RecentDocuments
 from onceonly.formats.undecodable import UNDECODABLE, report_undecodable
 from onceonly.model.errors import ConflictError, PermanentFailure, UpgradeRequired
 from onceonly.model.identity import Identity
@@ -21,7 +21,6 @@ from onceonly.ports.documents import Change, Document, Documents
 from onceonly.ports.environment import Clock
 
 _PREFIX = "token/"
-_REMEMBERED = 10_000
 
 
 class Body(Struct, frozen=True, omit_defaults=True):
@@ -58,14 +57,14 @@ _LIVE = _encode(Body("live"))
 class DocumentTokens:
     """Tokens in a place for documents; keys are `token/<endpoint>/<id>`. Implements the TokenStore port.
 
-    The documents this process saw last are remembered, a bounded number of them: they save looks, and decide nothing.
+    The documents that this process read or wrote last are guesses. They save reads, and decide nothing.
     """
 
     def __init__(self, documents: Documents, *, clock: Clock) -> None:
         """Use a place for documents; the clock says when tokens were prepared."""
         self._documents = documents
         self._clock = clock
-        self._seen: OrderedDict[str, Document] = OrderedDict()
+        self._recent = RecentDocuments()
 
     async def prepare(self, owners: Mapping[Token, Owner]) -> None:
         now = self._clock.now()
@@ -74,7 +73,7 @@ class DocumentTokens:
         for change, version in zip(changes, answers, strict=True):
             if version is None:
                 raise ConflictError(f"document {change.key!r} already exists: a token with this id was issued before")
-            self._remember(change.key, Document(change.body or b"", version))
+            self._recent.add(change.key, Document(change.body or b"", version))
 
     async def activate(self, tokens: Sequence[Token]) -> None:
         """Make tokens live; see the port. Nothing is looked up for those that this process prepared."""
@@ -86,7 +85,7 @@ class DocumentTokens:
         found = await self._documents.load(list(names)) if names else {}
         live = {name: document for name, document in found.items() if _read(name, document).state == "live"}
         for name, document in live.items():
-            self._remember(name, document)
+            self._recent.add(name, document)
         return frozenset(names[name] for name in live)
 
     async def remove(self, tokens: Sequence[Token]) -> None:
@@ -122,14 +121,13 @@ class DocumentTokens:
 
     async def _set(self, tokens: Sequence[Token], decide: Decide) -> None:
         names = _names(tokens)
-        guesses = {name: self._seen.pop(name) for name in names if name in self._seen}
-        await compare_and_set(self._documents, names, decide, guesses=guesses)
+        await compare_and_set(self._documents, names, decide, guesses=self._recent.take(names))
 
-    def _remember(self, name: str, document: Document) -> None:
-        self._seen[name] = document
-        self._seen.move_to_end(name)
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
+
+def live_token_size(token: Token) -> int:
+    """Return the bytes of a live token and of its key."""
+    (name,) = _names([token])
+    return len(_LIVE) + len(name)
 
 
 def _add(name: str, found: Document | None) -> Change | None:

@@ -31,7 +31,6 @@ from onceonly.model.errors import (
     ConflictError,
     OutcomeUnknown,
     TransactionMisused,
-    VersionConflict,
 )
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -41,6 +40,7 @@ from onceonly.ports.store import Resources
 
 _DISPATCHED = -1
 """The instant up to which the record of an attempt with a key is kept once it is dispatched. Its key has the outcome."""
+_NO_DOCUMENTS = "a transaction does not write documents of the application: send a message to a handler that does"
 
 
 class DocumentTransactions:
@@ -124,11 +124,9 @@ class DocumentTransactions:
         loaded = (await self.store.documents.load([unit])).get(unit)
         return decode_entity(unit, loaded.body if loaded else None), loaded.version if loaded else ""
 
-    async def save(self, unit: str, document: EntityDocument, version: Version) -> None:
+    async def save(self, unit: str, document: EntityDocument, version: Version, record: Record | None = None) -> None:
         """Save a document against the version it was loaded with. Raises VersionConflict, CommitFailed, OutcomeUnknown."""
-        change = self.store.change_of(unit, document, version)
-        if (await self.store.documents.save([change]))[0] is None:
-            raise VersionConflict(f"another worker changed {unit!r} first")
+        await self.store.save(self.store.change_of(unit, document, version), () if record is None else (record,))
 
     def unit_of(self, key: str, endpoint: str = "") -> str:
         """Return the document of a client's key; of this endpoint, unless it is another one's."""
@@ -145,7 +143,7 @@ class DocumentTransaction:
         store = transactions.store
         self.unit = transactions.unit_of(opening.key) if opening.key else f"{ATTEMPT}{opening.endpoint}/{opening.attempt}"
         self._entities = Entities({})
-        self.resources: Resources = DocumentResources(self._entities, isolated=False)
+        self.resources: Resources = DocumentResources(self._entities, _NO_DOCUMENTS, isolated=False)
         self._transactions, self._opening = transactions, opening
         self._loaded: tuple[EntityDocument, Version] | None = None
         self._since = store.clock.now()
@@ -187,7 +185,7 @@ class DocumentTransaction:
             change = transactions.store.change_of(self.unit, after, version)
             transactions.store.check_size(change, after, {attempt_name(opening.identity)})
             self._check_time()  # now that all is loaded: what ends this attempt later changes the document
-            await transactions.save(self.unit, after, version)
+            await transactions.save(self.unit, after, version, record)
 
     def abandon(self) -> None:
         self._is_over = True

@@ -1,9 +1,12 @@
 """Context: what a handler knows about its message, and how it sends others. Everything here is captured, nothing is sent."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Unpack
 
 from onceonly.endpoint.blobs import BlobPlace, Blobs, decided_blobs
+from onceonly.endpoint.documents import ContextDocuments, close_documents
 from onceonly.endpoint.message_builder import HANDLER_OPTIONS, MessageBuilder, Origin, SendOptions, check_options
+from onceonly.endpoint.projections import Projections, decided_writes
 from onceonly.endpoint.received_message import ReceivedMessage
 from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sender import Sender
@@ -13,14 +16,18 @@ from onceonly.model.limits import is_endpoint_name, too_long
 from onceonly.model.message import HOPS, MOST_HOPS, TRACE_PARENT, TRACE_STATE, Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
+from onceonly.ports.projections import ProjectionWriter
+from onceonly.ports.store import Resources
 
 
 class ContextPorts(NamedTuple):
-    """What a handler can reach beyond its store, and the response that its message follows up."""
+    """What a handler can reach: beyond its store, the response that its message follows up, and the unit's resources."""
 
     blobs: BlobPlace | None = None
     requests: RequestPlace | None = None
     response: Response | None = None
+    resources: Resources | None = None
+    projections: Mapping[str, ProjectionWriter | None] = {}
 
 
 NOWHERE = ContextPorts()
@@ -55,6 +62,8 @@ class Context(Sender):
         self._places = places
         self._blobs: Blobs | None = None
         self._http: Requests | None = None
+        self._documents: ContextDocuments | None = None
+        self._projections: Projections | None = None
         self._ended = False
 
     @property
@@ -80,11 +89,30 @@ class Context(Sender):
         return self._blobs
 
     @property
+    def documents(self) -> ContextDocuments:
+        """Reads and writes the application's own documents, in the same atomic step as the entity.
+
+        Raises InvalidEffect where the message has no unit of its own, such as in a batch or a responder.
+        """
+        if self._documents is None:
+            if self._places.resources is None:
+                raise InvalidEffect("context.documents cannot be used here: only handlers of one message have it")
+            self._documents = ContextDocuments(self._places.resources, now=self._now)
+        return self._documents
+
+    @property
     def http(self) -> Requests:
         """Requests to the services in the endpoint's `peers=`, and the response to such a request."""
         if self._http is None:
             self._http = Requests(self._places.requests, self._attempt, self._places.response, self._follow)
         return self._http
+
+    @property
+    def projections(self) -> Projections:
+        """The projections in the endpoint's `projections=`, such as caches, which are written after the commit."""
+        if self._projections is None:
+            self._projections = Projections(self._places.projections)
+        return self._projections
 
     def reply(self, message: object, **options: Unpack[SendOptions]) -> None:
         """Send a command to the endpoint that the message asks to reply to. Options as in `send`.
@@ -99,12 +127,15 @@ class Context(Sender):
 
     def _close(self) -> None:
         self._ended = True
+        if self._documents is not None:
+            close_documents(self._documents)
 
     def _end(self) -> Decision:
-        self._ended = True
+        self._close()
         blobs = () if self._blobs is None else decided_blobs(self._blobs)
         requests, calls = ((), ()) if self._http is None else decided_requests(self._http)
-        return Decision(tuple(self._effects), (*blobs, *requests), calls)
+        writes = () if self._projections is None else decided_writes(self._projections)
+        return Decision(tuple(self._effects), (*blobs, *requests), (*writes, *calls))
 
     def _follow(self, message: object, url: str) -> None:
         """Send this endpoint the message that follows up a request. Raises InvalidEffect for a URL that is too long to send."""

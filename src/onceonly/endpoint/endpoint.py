@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what opens and runs an endpoint is imported when it is open
     from onceonly.endpoint.host import Host
     from onceonly.endpoint.hosted import Hosted
     from onceonly.endpoint.http_app import HttpApp, Principal
+    from onceonly.endpoint.partitions import PartitionRule
     from onceonly.endpoint.sender import Outgoing
     from onceonly.endpoint.transactions import Transaction
     from onceonly.model.maintenance_journal import MaintenanceReport
@@ -42,11 +43,14 @@ class Endpoint:
     Where it works:
 
     * `store`: a URL, an `AsyncEngine` or an `async_sessionmaker`.
-    * `transport`: a URL. An endpoint without one has no queue and cannot send: a host hands its messages over, with `hosted()`.
+    * `transport`: a URL. An endpoint without one has no queue: a host hands its messages over, with `hosted()`. It sends
+      nothing, except to carriers, such as tasks to the broker of Celery.
     * `metadata`: a SQLAlchemy `MetaData`, whose tables are created at start in an embedded database.
     * `isolation`: the isolation level of units in a SQL store, such as "SERIALIZABLE". Default: the URL's, else the database's.
     * `deduplication`: how messages that were handled are recognized.
     * `dead_letters`: another place for dead letters than the store. `blobs`: the URL of the place for blobs.
+    * `projections`: caches, search indexes and other places that handlers write to after their commit, by name: a mapping to
+      URLs of documents, or to objects of your own with the methods of `onceonly.ports.projections.Projection`.
     * `peers`: URLs of the services that handlers send HTTP requests to, or a `Peer` for each.
     * `control`: how control messages finish transactions. On a document store they always do, on a SQL store if this is set.
 
@@ -110,6 +114,7 @@ class Endpoint:
         batch: bool = ...,
         own_transaction: bool = ...,
         isolation: str | None = ...,
+        partition_key: "PartitionRule | None" = ...,
     ) -> Callable[[_Function], _Function]: ...
     @overload
     def handler(
@@ -117,6 +122,7 @@ class Endpoint:
         *,
         entity: type[Any],
         key: "KeyRule",
+        partition_key: "PartitionRule | None" = ...,
         type: str | None = ...,
         retry: Retry | None = ...,
         timeout: float | None = ...,
@@ -135,6 +141,7 @@ class Endpoint:
         key: Any = None,
         own_transaction: bool = False,
         isolation: str | None = None,
+        partition_key: Any = None,
     ) -> Any:
         """Register a handler. Usable with and without arguments. Returns the function unchanged.
 
@@ -159,6 +166,11 @@ class Endpoint:
         that name if there is one. A parameter annotated `Account | None` receives None instead of a new one. Change the
         entity in place, or return another one, or `Deleted()`.
 
+        With `partition_key`, what is stored for a message is in one partition of the document service: its entity, its record,
+        and what the handler writes with `context.documents`. It is a field of the message, or a function of it; several, in
+        order, for a hierarchical key. Without `entity`, each message has a small document of its own there. A service without
+        partitions ignores it.
+
         Raises InvalidHandler if this is not a function. Everything else about it is checked at start.
         """
         frame = callers_frame()
@@ -166,7 +178,16 @@ class Endpoint:
         def register(function: _Function) -> _Function:
             self._registered.handlers.append(
                 RegisteredHandler(
-                    self._function(function, frame), type, retry, timeout, entity, key, batch, own_transaction, isolation
+                    self._function(function, frame),
+                    type,
+                    retry,
+                    timeout,
+                    entity,
+                    key,
+                    batch,
+                    own_transaction,
+                    isolation,
+                    partition_key,
                 )
             )
             return function

@@ -78,6 +78,10 @@ class EnlistedKey(Outgoing):
         except BodyError as error:
             raise InvalidEffect(f"the answer cannot be stored: {error}") from error
 
+    def _hold_records(self) -> None:
+        """Insert the records with the answer; see `EnlistedKeyTransaction`."""
+        self._key_transaction.hold_records()
+
     async def dispatch(self) -> bool:
         """Send now what is committed under the key, by whichever attempt. Returns whether the broker has taken all of it.
 

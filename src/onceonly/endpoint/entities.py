@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
-from msgspec.structs import replace
-
 from onceonly.algorithms.transaction import before_commit
-from onceonly.endpoint.failures import failed, storable
+from onceonly.endpoint.failures import failed
+from onceonly.endpoint.partitions import FieldRule, PartitionPlan, field_problem, placed, value_of
 from onceonly.endpoint.signatures import Parameter, words
-from onceonly.formats.bodies import CLASSES, BodyError, Codec, check_written, codec_for, is_anonymous
+from onceonly.formats.bodies import CLASSES, BodyError, Codec, check_written, codec_for
 from onceonly.formats.entities import (
     LONGEST_UNIT,
     ClassField,
@@ -31,7 +30,6 @@ from onceonly.model.errors import (
     HandlerFailed,
     SetupError,
     TransactionMisused,
-    error_text,
     text_of,
 )
 from onceonly.model.message import FailureKind, Message, Unreadable
@@ -39,10 +37,8 @@ from onceonly.model.wording import an
 from onceonly.ports.store import Resources
 from onceonly.ports.transactions import OpenTransaction
 
-KeyRule = str | Callable[[Any], object]
+KeyRule = FieldRule
 """The field of the message that holds its entity's key, or what tells the key from the message."""
-DECODED = "decoded"
-"""Where a message keeps its body between being read and being handled."""
 
 _Entity = TypeVar("_Entity")
 
@@ -58,30 +54,21 @@ class EntityPlan(NamedTuple):
     field: ClassField | None
     is_optional: bool
     """Whether the handler receives None while there is none yet."""
+    partition: PartitionPlan | None = None
+    """Which partition the entity is in, where the handler has said so."""
 
     def place(self, message: Message) -> Message | Unreadable:
         """Return the message with its unit, and its body next to it, or why there is none."""
-        try:
-            body = self.body.decode(message.body)
-            unit = unit_of(self.name, self.key_of(body))
-        except BodyError as error:
-            return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
-        except USERS_ERRORS as error:  # a validator or a key function of the user's
-            reason = f"cannot determine the key of its {self.name}: {error_text(error)}"
-            return Unreadable(reason=storable(reason), message=message)
-        placed = replace(message, unit=unit)
-        placed.__dict__.update(message.__dict__)
-        placed.__dict__[DECODED] = body
-        return placed
+        return placed(message, self.body, self.unit_for, self.name)
 
-    def key_of(self, body: Any) -> object:
-        if callable(self.rule):
-            return self.rule(body)
-        return body.get(self.rule) if isinstance(body, dict) else getattr(body, self.rule)
+    def unit_for(self, body: Any) -> str:
+        """Return the unit that works on the entity of this body. Raises BodyError, and what a function of the user's raises."""
+        partition = "" if self.partition is None else self.partition.of(body)
+        return unit_of(self.name, value_of(self.rule, body), partition)
 
     def open(self, message: Message, body: object, resources: Resources) -> "EntityWork":
         """Return the entity for the handler. Raises HandlerFailed when there is a state that is none of this class."""
-        return self.begin(message.unit, cast("Entities", resources.get(Entities)), lambda: self.key_of(body))
+        return self.begin(message.unit, cast("Entities", resources.get(Entities)), lambda: value_of(self.rule, body))
 
     def begin(self, unit: str, entities: Entities, key: Callable[[], object]) -> "EntityWork":
         """Begin to work on an entity that was loaded; `key` tells its key to a fresh one. Raises HandlerFailed."""
@@ -162,7 +149,13 @@ class EntityRule(NamedTuple):
 
 
 def plan_entity(
-    rule: EntityRule, message: Any, parameters: Sequence[Parameter], *, is_offered: bool, wrong: list[str]
+    rule: EntityRule,
+    message: Any,
+    parameters: Sequence[Parameter],
+    *,
+    partition: PartitionPlan | None = None,
+    is_offered: bool,
+    wrong: list[str],
 ) -> EntityPlan | None:
     """Plan how a handler of this class of message works on entities; adds what is wrong."""
     found = [each for each in parameters if takes(each.annotation, rule.kind)]
@@ -181,7 +174,7 @@ def plan_entity(
     except BodyError as error:
         wrong.append(f"entity={words(kind)}: {error}")
         return None
-    if problem := _key_problem(rule.key, message):
+    if problem := field_problem(rule.key, message):
         wrong.append(problem)
         return None
     if len(found) != 1:
@@ -190,7 +183,7 @@ def plan_entity(
     is_optional = bool(found) and found[0].annotation is not kind
     if found and not is_optional and (missing := [each.name for each in fields.values() if each.required and each != field]):
         wrong.append(_no_fresh(kind, found[0].name, missing))
-    return EntityPlan(kind, entity_name(kind), codec, codec_for(message), rule.key, field, is_optional)
+    return EntityPlan(kind, entity_name(kind), codec, codec_for(message), rule.key, field, is_optional, partition)
 
 
 def takes(annotation: Any, kind: Any) -> bool:
@@ -210,16 +203,6 @@ def _rule_problems(rule: EntityRule) -> Sequence[str]:
     if len(name.encode()) >= LONGEST_UNIT // 2:
         return (f"the entity name {name[:40]!r}... is too long; the limit is {LONGEST_UNIT // 2} bytes",)
     return ()
-
-
-def _key_problem(key: KeyRule, message: Any) -> str:
-    if callable(key):
-        return ""
-    if is_anonymous(message) and message is not dict and get_origin(message) is not dict:
-        return f"a message of type {words(message)} has no fields: set key= to a function of the message"
-    if is_anonymous(message) or key in fields_of(message) or hasattr(message, key):
-        return ""
-    return f"key={key!r}: {words(message)} has no such field; it has {', '.join(fields_of(message)) or 'none'}"
 
 
 def _no_fresh(kind: Any, parameter: str, missing: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from bdb import BdbQuit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from math import inf
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -16,7 +17,6 @@ from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.batch import BatchContext, close_batch, failed_in_batch, group, set_aside
 from onceonly.endpoint.blobs import BlobPlace
 from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
-from onceonly.endpoint.entities import DECODED
 from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
 from onceonly.endpoint.kept_resources import ProvidedObjects, WatchedResources
 from onceonly.endpoint.left_tasks import TaskWatch, is_watched
@@ -25,6 +25,7 @@ from onceonly.endpoint.message_builder import NO_DESTINATIONS, MessageBuilder, S
 from onceonly.endpoint.message_types import UnknownTypes, note_received
 from onceonly.endpoint.middleware import through
 from onceonly.endpoint.other_writes import OTHER_WRITES, RUNNING, HandlerName
+from onceonly.endpoint.partitions import DECODED
 from onceonly.endpoint.plans import HandlerPlan, Plans
 from onceonly.endpoint.received_message import ReceivedMessage, read
 from onceonly.endpoint.requests import RequestPlace
@@ -47,6 +48,7 @@ from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unre
 from onceonly.model.record import Decision
 from onceonly.model.remote import Peer, Response
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
+from onceonly.ports.projections import ProjectionWriter
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.presence import TypesElsewhere
@@ -113,6 +115,7 @@ class EndpointHandlers:
         *,
         blobs: BlobPlace | None = None,
         peers: Sequence[Peer] = (),
+        projections: Mapping[str, ProjectionWriter | None] = MappingProxyType({}),
         creation: CreationHook | None = None,
         elsewhere: TypesElsewhere | None = None,
     ) -> None:
@@ -129,8 +132,9 @@ class EndpointHandlers:
         self._rules = rules
         self._environment = environment
         self._made = made
-        self._reach = ContextPorts(blobs, RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None)
-        self._places = {type_: each.entity.place for type_, each in plans.handlers.items() if each.entity is not None}
+        self._places = {type_: place for type_, each in plans.handlers.items() if (place := each.place) is not None}
+        requests = RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None
+        self._reach = ContextPorts(blobs, requests, projections=projections)
         self._builder = MessageBuilder(
             rules.endpoint,
             max_body=rules.max_body,
@@ -205,7 +209,7 @@ class EndpointHandlers:
         if plan.is_batch:
             (decision,) = await self.handle_batch((message,), resources, (attempt,), (response,))
             return decision
-        context = self._context(plan, message, attempt, response)
+        context = self._context(plan, message, attempt, response, resources)
         await self._run_handler(plan, resources, self._body(plan, message), context)
         return decision_of(context)
 
@@ -232,13 +236,20 @@ class EndpointHandlers:
         await self._run_handler(plan, resources, bodies, BatchContext(contexts, bodies))
         return [decision_of(context) for context in contexts]
 
-    def _context(self, plan: HandlerPlan, message: Message, attempt: str, response: Response | None) -> Context:
+    def _context(  # noqa: PLR0917 - what one message has
+        self,
+        plan: HandlerPlan,
+        message: Message,
+        attempt: str,
+        response: Response | None,
+        resources: Resources | None = None,
+    ) -> Context:
         """Make the context of a message. Raises HandlerFailed for one that is not to be handled."""
         if self._rules.max_hops is not None and message.hops > self._rules.max_hops:
             raise failed(FailureKind.REJECTED, self._too_many_hops(message))
         now, repeats = self._environment.clock.now(), self._rules.repeats
         self._refuse_expired(message, now)
-        places = self._reach._replace(response=response)
+        places = self._reach._replace(response=response, resources=resources)
         return Context(self._builder, message, now=now, attempt=attempt, places=places, repeats=repeats, in_batch=plan.is_batch)
 
     def _refuse_expired(self, message: Message, now: int) -> None:
@@ -384,7 +395,7 @@ def _is_left_behind(thread: HandlerThread | None) -> bool:
 
 
 def _decode(plan: HandlerPlan, message: Message) -> object:
-    if plan.entity is not None and DECODED in message.__dict__:
+    if plan.place is not None and DECODED in message.__dict__:
         return message.__dict__.pop(DECODED)  # once: another attempt must not find what this one did to it
     try:
         return plan.codec.decode(message.body)

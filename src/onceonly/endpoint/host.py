@@ -13,6 +13,7 @@ from msgspec import Struct
 from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import (
     EnlistedKeyTransaction,
+    EnlistedTransaction,
     check_controls,
     enlist,
     enlist_key,
@@ -21,6 +22,7 @@ from onceonly.assembly import (
     units_at_once,
     wire,
 )
+from onceonly.assembly.effects import EffectsParts
 from onceonly.assembly.transactions import (
     EndpointTraits,
     check_processed,
@@ -126,6 +128,8 @@ class Host:
         self._endpoint = endpoint
         self._registered = registered
         self._running: list[OpenEndpoint] = []
+        self._idle: OpenEndpoint | None = None
+        self._built: tuple[OpenEndpoint, MessageBuilder] | None = None
         self._hosted_by = 0  # the id of the process that has opened `hosted`
         self._instruments: dict[tuple[str, int], Instruments] = {}
         self._watch: MaintenanceWatch | None = None
@@ -150,7 +154,7 @@ class Host:
 
     def works_on_entities(self) -> bool:
         """Return whether any of its handlers does. It may have none."""
-        return any(each.entity is not None for each in self._registered.handlers)
+        return any(each.has_unit for each in self._registered.handlers)
 
     def operations(self) -> tuple[str, ...]:
         """Return the names of what other services may have executed here. Raises InvalidHandler."""
@@ -173,7 +177,10 @@ class Host:
         plans, rules, peers = self._plan(chosen), _rules(chosen, _traits(chosen)), chosen.all_peers
         rules = rules if max_body is None else rules._replace(max_body=max_body)
         creation = self._instruments_of(chosen)
-        return EndpointHandlers(plans, rules, environment, {}, blobs=place, peers=peers, creation=creation)
+        projections = dict.fromkeys(chosen.projections or ())
+        return EndpointHandlers(
+            plans, rules, environment, {}, blobs=place, peers=peers, projections=projections, creation=creation
+        )
 
     @asynccontextmanager
     async def opened(
@@ -309,7 +316,8 @@ class Host:
         Otherwise as `running`: for an application whose messages are handled elsewhere. Without handlers it has no queue.
         """
         opening = self._opening(options)
-        _ = opening.settings.required_transport
+        if not opening.settings.sends:
+            _ = opening.settings.required_transport
         work = TransactionWork()
         options = {**options, "observer": work if opening.observer is None else Observers(opening.observer, work)}
         if opening.settings.store_plan.has_controls:
@@ -424,36 +432,56 @@ class Host:
 
     def enlist(self, session: object) -> Outgoing:
         """Send messages inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError."""
-        running = self._running[-1] if self._running else OpenEndpoint(self.settings, _traits(self.settings), LIVE)
-        enlisted = enlist(running.settings, session, self.notifier.notify)
-        return Outgoing(enlisted, self._builder_of(running), running.environment.clock)
+        return self.outgoing(lambda settings: enlist(settings, session, self.notifier.notify))
 
     def enlist_key(self, session: object, asked: TransactionRequest) -> "EnlistedKey | Awaitable[EnlistedKey]":
         """Take a key inside the open transaction of a session; see `Endpoint.enlist`. Raises SetupError, ConflictError."""
-        running = self._running[-1] if self._running else OpenEndpoint(self.settings, _traits(self.settings), LIVE)
-        clock, attempt = running.environment.clock, running.environment.ids.new_id()
-        opening = TransactionAttempt(
+        running = self._newest()
+        opening = self.opening_of(asked)
+
+        async def awaited(taking: Awaitable[EnlistedKeyTransaction]) -> EnlistedKey:
+            return self.outgoing_with_key(await taking, opening.key)
+
+        now = running.environment.clock.now()
+        taken = enlist_key(running.settings, session, self.notifier.notify, opening, now=now)
+        return awaited(taken) if isinstance(taken, Awaitable) else self.outgoing_with_key(taken, opening.key)
+
+    def outgoing(self, enlisting: Callable[[Settings], EnlistedTransaction]) -> Outgoing:
+        """Return what sends messages in a transaction that the caller owns. `enlisting` gives it for the settings in use."""
+        running = self._newest()
+        return Outgoing(enlisting(running.settings), self._builder_of(running), running.environment.clock)
+
+    def outgoing_with_key(self, taken: EnlistedKeyTransaction, key: str) -> EnlistedKey:
+        """Return what sends messages, and has the answer, in a transaction that the caller owns and that has taken a key."""
+        running = self._newest()
+        clock, builder = running.environment.clock, self._builder_of(running)
+        return EnlistedKey(taken, builder, clock, open_context=self.transaction_context, key=key)
+
+    def opening_of(self, asked: TransactionRequest) -> TransactionAttempt:
+        """Return a new attempt at what a caller asks for."""
+        return TransactionAttempt(
             endpoint=self.name,
-            attempt=attempt,
+            attempt=self.current_environment().ids.new_id(),
             max_commit=asked.max_commit,
             wait=asked.wait,
             key=asked.key,
             fingerprint=asked.fingerprint,
         )
 
-        def checked(enlisted: EnlistedKeyTransaction) -> EnlistedKey:
-            return EnlistedKey(
-                enlisted, self._builder_of(running), clock, open_context=self.transaction_context, key=opening.key
-            )
-
-        async def awaited(taking: Awaitable[EnlistedKeyTransaction]) -> EnlistedKey:
-            return checked(await taking)
-
-        taken = enlist_key(running.settings, session, self.notifier.notify, opening, now=clock.now())
-        return awaited(taken) if isinstance(taken, Awaitable) else checked(taken)
+    def _newest(self) -> OpenEndpoint:
+        """Return what was opened last. If the endpoint is not open, return its settings without ports."""
+        if self._running:
+            return self._running[-1]
+        if self._idle is None or self._idle.settings is not self.settings:
+            self._idle = OpenEndpoint(self.settings, _traits(self.settings), LIVE)
+        return self._idle
 
     def _builder_of(self, running: OpenEndpoint) -> MessageBuilder:
-        return _builder(running.settings, running.traits, self._instruments_of(running.settings))
+        """Return what makes its messages. It is kept for the next transaction, since it reads URLs."""
+        found = self._built
+        if found is None or found[0] is not running:
+            found = self._built = (running, _builder(running.settings, running.traits, self._instruments_of(running.settings)))
+        return found[1]
 
     @contextmanager
     def bind(self, ports: Ports, *, settings: Settings | None = None, environment: Environment = LIVE) -> Iterator[None]:
@@ -510,11 +538,10 @@ class Host:
 
     @asynccontextmanager
     async def _open_own_context(self) -> AsyncIterator[TransactionContext]:
-        other = self._running[-1] if self._running else None  # of another event loop
-        chosen = other or OpenEndpoint(self.settings, _traits(self.settings), LIVE)
+        chosen = self._newest()  # of another event loop, if it is open
         has = EndpointTraits(
             handlers=bool(self._registered.handlers),
-            entities=any(each.entity is not None for each in self._registered.handlers),
+            entities=any(each.has_unit for each in self._registered.handlers),
         )
         self._watch = self._watch or watch_of(chosen.settings, chosen.environment)
         async with outside(chosen.settings, has, environment=chosen.environment, watch=self._watch) as opened:
@@ -553,12 +580,17 @@ class Host:
         for provider in plans.process:
             made[provider.kind] = await provider.open(stack, made.__getitem__)
 
-        def make(traits: Traits, blobs: ArtifactStore | None = None) -> EndpointHandlers:
-            rules = _rules(chosen, traits)
-            place = None if chosen.blobs is None else BlobPlace(blobs)
-            peers = chosen.all_peers
+        def make(traits: Traits, places: EffectsParts = EffectsParts()) -> EndpointHandlers:  # noqa: B008 - immutable
             return EndpointHandlers(
-                plans, rules, environment, made, blobs=place, peers=peers, creation=instruments, elsewhere=self._elsewhere
+                plans,
+                _rules(chosen, traits),
+                environment,
+                made,
+                blobs=None if chosen.blobs is None else BlobPlace(places.blobs),
+                peers=chosen.all_peers,
+                projections=dict.fromkeys(chosen.projections or ()) | dict(places.projections),
+                creation=instruments,
+                elsewhere=self._elsewhere,
             )
 
         responders = bool(plans.responders)

@@ -15,7 +15,7 @@ from onceonly.formats.bodies import BodyError, body_kind
 from onceonly.formats.cloudevents import encode, is_structured
 from onceonly.formats.identity import BY_SENDER, DECIDED
 from onceonly.formats.log_events import EventLogger, LoggedKeys
-from onceonly.model.destination import Destination, Stream, write_destination
+from onceonly.model.destination import Carrier, Destination, Stream, write_destination
 from onceonly.model.errors import InvalidEffect
 from onceonly.model.escaping import readable
 from onceonly.model.headers import carried, content_type_problem, headers_of, size_problem
@@ -33,6 +33,8 @@ _WARNED = LoggedKeys()
 """Endpoints and transports whose keys this process has logged."""
 LATEST = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000)
 LONGEST_CONTENT_TYPE = 200  # characters; Service Bus takes no more
+MOST_CARRIED = 16 * 1024 * 1024
+"""Bytes of a body for a carrier: what a row of a store takes. Its own broker may take less."""
 LONGEST_SHOWN = 80  # characters of a type that is refused
 Delay = timedelta | float
 """How long to delay a message. A float is a number of seconds."""
@@ -132,8 +134,7 @@ class MessageBuilder:
         self._has_transport = has_transport
         self._orders_keys = orders_keys
         self._destinations = destinations
-        self._second = -1
-        self._second_text = ""
+        self._known_second = (-1, "")
 
     def build(  # noqa: PLR0913 - what makes a message
         self,
@@ -173,10 +174,11 @@ class MessageBuilder:
             raise InvalidEffect(f"cannot send {name}: {error}") from error
         content_type, own_headers = options.get("content_type"), options.get("headers")
         kind = known.content_type if content_type is None else _content_type(content_type)
-        if len(encoded) > self._max_body:
-            where = f" ({self._transport})" if self._transport else ""
+        most = MOST_CARRIED if isinstance(place, Carrier) else self._max_body
+        if len(encoded) > most:
+            where = f" ({self._transport})" if self._transport and most == self._max_body else ""
             raise InvalidEffect(
-                f"cannot send {name}: its body is {len(encoded)} bytes long; the limit of this transport is {self._max_body}"
+                f"cannot send {name}: its body is {len(encoded)} bytes long; the limit of this transport is {most}"
                 f"{where}. Store the data elsewhere, and send a reference to it"
             )
         if key is not None and not self._orders_keys:
@@ -251,7 +253,7 @@ class MessageBuilder:
 
     def _check_receivers(self, name: str, to: str | Destination) -> None:
         """Check that a message can get to somewhere. Raises InvalidEffect."""
-        if not self._has_transport:
+        if not self._has_transport and not isinstance(to, Carrier):
             raise InvalidEffect(f'cannot send {name}: endpoint {self.endpoint!r} has no transport. Set transport="..." on it')
         if self._subscribers is not None and not to and name not in self._subscribers:
             raise InvalidEffect(
@@ -276,9 +278,10 @@ class MessageBuilder:
     def _time(self, now: int) -> str:
         """Write an instant; a batch of messages is sent within a second or two, so most of the text is there already."""
         second, millisecond = divmod(now, 1000)
-        if second != self._second:
-            self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00")
-        return f"{self._second_text}.{millisecond:03}Z"
+        known = self._known_second  # another thread may replace it
+        if known[0] != second:
+            known = self._known_second = (second, datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00"))
+        return f"{known[1]}.{millisecond:03}Z"
 
 
 def _check_field(stream: Stream, send: Send) -> None:

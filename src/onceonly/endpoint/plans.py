@@ -14,7 +14,9 @@ from onceonly.endpoint.entities import EntityPlan, EntityRule, plan_entity, take
 from onceonly.endpoint.message_builder import Subscribers
 from onceonly.endpoint.message_types import BareName
 from onceonly.endpoint.middleware import MiddlewarePlan
+from onceonly.endpoint.partitions import PartitionPlan, plan_partition
 from onceonly.endpoint.providers import ProviderPlan, Providers, plan_providers
+from onceonly.endpoint.received_message import Place
 from onceonly.endpoint.signatures import (
     CallStyle,
     Function,
@@ -59,6 +61,14 @@ class HandlerPlan(NamedTuple):
     """The isolation level of these transactions; None for the store's."""
     bare_name: BareName | None = None
     """Set if the type of its messages is only the bare name of their class."""
+    partition: PartitionPlan | None = None
+    """Which partition its documents are in, where it has said so."""
+
+    @property
+    def place(self) -> Place | None:
+        """What finds the unit of its messages. None where they have none."""
+        found = self.entity or self.partition
+        return None if found is None else found.place
 
     @property
     def is_async(self) -> bool:
@@ -93,7 +103,8 @@ class Plans(NamedTuple):
 
     @property
     def work_on_entities(self) -> bool:
-        return any(each.entity is not None for each in self.handlers.values())
+        """Whether any message works on an entity, or in a partition."""
+        return any(each.place is not None for each in self.handlers.values())
 
 
 def plan(  # noqa: PLR0913 - what a user has registered, and what that may use
@@ -185,10 +196,13 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
     wrong += _problems_of_transaction(registered, offer)
     others = () if signature.problems else signature.parameters[1:]
     is_async = function.flavour is CallStyle.COROUTINE
-    rule, entity = EntityRule(registered.entity, registered.key), None
+    rule, entity, partition = EntityRule(registered.entity, registered.key), None, None
+    if registered.partition_key is not None and codec is not None and parameters is not None:
+        kind = parameters[0].annotation
+        partition = plan_partition(registered.partition_key, kind, is_offered=offer.documents, wrong=wrong)
     if rule != EntityRule(None, None) and codec is not None and parameters is not None:
         message = parameters[0].annotation
-        entity = plan_entity(rule, message, others, is_offered=offer.entities, wrong=wrong)
+        entity = plan_entity(rule, message, others, partition=partition, is_offered=offer.entities, wrong=wrong)
     takers = [each.name for each in others if rule.kind is not None and takes(each.annotation, rule.kind)]
     others = tuple(each for each in others if each.name not in takers)
     context = BatchContext if registered.batch else Context
@@ -211,6 +225,7 @@ def _plan_handler(registered: RegisteredHandler, providers: Providers, offer: Of
         is_batch=registered.batch,
         runs_alone=runs_alone,
         isolation=registered.isolation,
+        partition=partition,
     )
 
 
@@ -230,6 +245,8 @@ def _of_items(parameters: tuple[Parameter, ...], wrong: list[str]) -> tuple[Para
 
 
 def _problems_of_batch(registered: RegisteredHandler, offer: Offer) -> Iterable[str]:
+    if registered.partition_key is not None:
+        yield "batch=True and partition_key= exclude each other: each message has its own unit"
     if registered.entity is not None or registered.key is not None:
         yield "batch=True and entity= exclude each other: each message of an entity has its own unit"
     if not offer.asynchronous & SQL.asynchronous:

@@ -126,6 +126,12 @@ class RegisteredHandler(NamedTuple):
     batch: bool = False
     own_transaction: bool = False
     isolation: str | None = None
+    partition_key: Any = None
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether its messages work on an entity, or in a partition."""
+        return self.entity is not None or self.partition_key is not None
 
 
 class RegisteredProvider(NamedTuple):

@@ -48,9 +48,12 @@ def is_entity_class(kind: object) -> bool:
     return isinstance(kind, type) and not is_anonymous(kind) and is_supported(kind)
 
 
-def unit_of(name: str, key: object) -> str:
-    """Return the key of the unit that works on an entity. Raises BodyError when this can be no entity's key."""
-    unit = f"{name}/{_key_text(key)}"
+def unit_of(name: str, key: object, partition: str = "") -> str:
+    """Return the key of the unit that works on an entity, in a partition if it has one (`formats.partitions`).
+
+    Raises BodyError when this can be no entity's key.
+    """
+    unit = f"{partition}{name}/{key_value(key)}"
     try:
         size = len(unit.encode())
     except UnicodeEncodeError as error:
@@ -60,17 +63,20 @@ def unit_of(name: str, key: object) -> str:
     return unit
 
 
-def _key_text(key: object) -> str:
+def key_value(key: object, what: str = "key") -> str | int:
+    """Return the value of a key: a str, an int, a UUID or an enum of these. Raises BodyError, which calls it `what`."""
     if isinstance(key, Enum):
         key = key.value
     if isinstance(key, str):
         if not key or "\0" in key:
-            raise BodyError("its key is empty" if not key else "its key contains a NUL character")
+            raise BodyError(f"its {what} is empty" if not key else f"its {what} contains a NUL character")
         return key
-    if isinstance(key, int | UUID) and not isinstance(key, bool):
+    if isinstance(key, int) and not isinstance(key, bool):
+        return key
+    if isinstance(key, UUID):
         return str(key)
-    what = "None" if key is None else an(type(key).__name__)
-    raise BodyError(f"its key is {what}; it must be a str, an int, a UUID or an enum of these")
+    found = "None" if key is None else an(type(key).__name__)
+    raise BodyError(f"its {what} is {found}; it must be a str, an int, a UUID or an enum of these")
 
 
 class ClassField(NamedTuple):

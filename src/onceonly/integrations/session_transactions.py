@@ -6,13 +6,13 @@ outcomes: before COMMIT is sent nothing has happened, and an error of COMMIT its
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from time import monotonic
 from typing import Any, NamedTuple
 
-from sqlalchemy import event, select
-from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
@@ -34,6 +34,7 @@ from onceonly.model.errors import (
 )
 from onceonly.sql.database import dialect_of, place_of
 from onceonly.sql.dialect import DatabaseFailure, Dialect
+from onceonly.sql.store.enlistment import listen_to, listeners_of
 from onceonly.sql.translation import lost_row, translated
 
 Sessions = Callable[[], Session] | scoped_session[Any]
@@ -67,19 +68,23 @@ class RequestTransaction(OutsideSender):
 
 
 class RequestKey(NamedTuple):
-    """The key of a request, its scope, what was asked under it, and how many seconds another holder is waited for."""
+    """The key of a request, its scope, what was asked under it, and how many seconds another holder is waited for.
+
+    None: as long as for any lock.
+    """
 
     key: str
     scope: str | None
     asked: object
-    wait: float
+    wait: float | None
 
 
 class SessionRequest:
     """One request in one session: `open`, the application's work inside `work`, then `commit`."""
 
-    def __init__(self, endpoint: Endpoint, session: Session, max_commit: timedelta | None) -> None:
+    def __init__(self, endpoint: Endpoint, session: Session, max_commit: timedelta | None, *, what: str = "request") -> None:
         self._endpoint = endpoint
+        self._what = what
         self._session = session
         self._max_commit = max_commit or endpoint.settings.max_commit
         self._entry: EnlistedKey | None = None
@@ -96,7 +101,9 @@ class SessionRequest:
         """
         session = self._session
         if session.in_nested_transaction():
-            raise TransactionMisused("the session of this request is in a savepoint: end it before, so that a commit commits")
+            raise TransactionMisused(
+                f"the session of this {self._what} is in a savepoint: end it before, so that a commit commits"
+            )
         self._until = monotonic() + self._max_commit.total_seconds()
         if asked is None:
             outgoing = self._endpoint.enlist(session)
@@ -116,13 +123,15 @@ class SessionRequest:
         self.entry = entry
         if entry.is_known:
             return entry.answer if isinstance(entry.answer, bytes) else b""
+        entry._hold_records()  # noqa: SLF001 - `commit` is the only one, and commits the session
         self._entry, self._begun = entry, session.get_transaction()
         return RequestTransaction(session, entry)
 
     @contextmanager
     def work(self) -> Iterator[None]:
         """Enclose the application's work. Raises ConflictError and CommitFailed for what the database could not do now."""
-        event.listen(self._session, "before_commit", self._refuse_commit)
+        listeners = listeners_of(self._session)
+        listeners.guard = self._refuse_commit
         try:
             yield
         except Exception as error:
@@ -130,15 +139,15 @@ class SessionRequest:
                 raise failure from error
             raise
         finally:
-            event.remove(self._session, "before_commit", self._refuse_commit)
+            listeners.guard = None
 
     def commit(self, answer: bytes) -> None:
         """Commit rows, messages, key and answer. Raises CommitRefused, CommitFailed, ConflictError, OutcomeUnknown."""
         session = self._session
         if self._is_misused or session.get_transaction() is not self._begun or session.in_nested_transaction():
             raise TransactionMisused(
-                "the function of this request has ended its transaction, or left a savepoint open, so nothing was stored. Let "
-                "it return a response or raise an exception, without commit(), rollback() or close() of the session"
+                f"the function of this {self._what} has ended its transaction, or left a savepoint open, so nothing was "
+                "stored. Let it return or raise an exception, without commit(), rollback() or close() of the session"
             )
         with self._translated():
             if self._entry is not None:
@@ -147,18 +156,16 @@ class SessionRequest:
             if self._entry is None:  # with a key, the statement that stores the answer fails in an aborted transaction
                 session.connection().execute(select(1))
         if monotonic() > self._until:
-            raise CommitFailed("the transaction of this request took longer than its max_commit")
+            raise CommitFailed(f"the transaction of this {self._what} took longer than its max_commit")
         # Crash here, "before-commit": 1 nothing happened, 2 the client repeats its request, 3 it is handled anew.
         with self._translated(committing=True):
             session.commit()
         # Crash here, "after-commit": 1 committed, 2 no byte was sent, 3 the repeated request gets the stored response.
 
-    def _refuse_commit(self, session: Session) -> None:
-        if session.in_nested_transaction():  # the release of a savepoint
-            return
+    def _refuse_commit(self) -> None:
         self._is_misused = True
         raise TransactionMisused(
-            "the session of a request is committed with the response, after its function has returned: remove commit(), and "
+            f"the session of a {self._what} is committed after its function has returned, with all else: remove commit(), and "
             "use flush() if a statement needs the rows"
         )
 
@@ -224,20 +231,33 @@ def session_of_request(sessions: Sessions) -> Iterator[Session]:
     finally:
         del session.info[_IN_USE]
         try:
-            if session.in_transaction():
-                session.rollback()
+            _undo(session)
         finally:
             if isinstance(sessions, sessionmaker):
                 session.close()
 
 
+def _undo(session: Session) -> None:
+    """Roll back what was not committed. Where that is not possible the connection is closed, so that its server does it.
+
+    A signal that has interrupted a statement or COMMIT leaves such a connection. Its exception must not be hidden.
+    """
+    try:
+        if session.in_transaction():
+            session.rollback()
+    except SQLAlchemyError:
+        with suppress(SQLAlchemyError):
+            session.invalidate()
+
+
 def check_sessions(sessions: object) -> None:
-    """Check the option when the application is imported, and open nothing. Raises SetupError."""
+    """Check the option when the application is imported, and prepare for it. Opens nothing. Raises SetupError."""
     if isinstance(sessions, Session) or not callable(sessions):
         raise SetupError(
             "sessions= must be a sessionmaker, a scoped_session, or a function that returns the session of a request, not "
             f"{type(sessions).__name__}"
         )
+    listen_to(sessions)
 
 
 def _is_patched() -> bool:

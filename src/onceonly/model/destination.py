@@ -4,6 +4,8 @@ The field `Send.to` and everything that stores it hold a text. For a destination
 which no endpoint's name has:
 
     queue:Sales        exchange:Sales.Messages:OrderBilled#order.billed        subject:orders.placed        stream:orders#body
+
+One kind is not the broker's: a carrier, which sends the messages of another library in that library's own form.
 """
 
 import re
@@ -20,6 +22,7 @@ from onceonly.model.wording import an
 
 __all__ = [
     "KINDS",
+    "Carrier",
     "Destination",
     "Exchange",
     "Queue",
@@ -135,7 +138,32 @@ class Topic(Destination, frozen=True):
         _check(self, "name", self.name)
 
 
-_NAMED = (Queue, Subject, Stream, Topic)
+class Carrier(Destination, frozen=True):
+    """What a carrier of this process sends to, such as the task queues of a Celery application.
+
+    `name` is that of the carrier, and what it calls the place, such as "celery:billing". The message's body has all else.
+    A name has 1 to 512 bytes. Raises InvalidEffect for another one.
+    """
+
+    kind = "carrier"
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check(self, "name", self.name)
+
+    @property
+    def carrier(self) -> str:
+        """The name of the carrier."""
+        return self.name.partition(":")[0]
+
+    @property
+    def place(self) -> str:
+        """What the carrier calls the place."""
+        return self.name.partition(":")[2]
+
+
+_NAMED = (Queue, Subject, Stream, Topic, Carrier)
 KINDS = MappingProxyType({each.kind: each for each in (*_NAMED, Exchange)})
 """The classes of destinations, by their kind."""
 

@@ -50,6 +50,14 @@ class Record(Struct, frozen=True):
         """Whether anything is left to do after the commit."""
         return bool(self.effects or self.requests)
 
+    @property
+    def rejection(self) -> str:
+        """What may have been rejected when its effects were, for people."""
+        sends = sorted({f"{effect.message.type} to {effect.to or 'its subscribers'}" for effect in self.effects})
+        writes = sorted({call.url.rpartition("/")[0] for call in self.requests if call.write is not None})
+        rejected = "a projection or the broker rejected its effects" if writes else "the broker rejected its messages"
+        return f"{rejected}: {', '.join([*writes, *sends][:3])}"
+
 
 class Answer(Enum):
     """What became of a message that was sent.

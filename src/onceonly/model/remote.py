@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Headers, Message
+from onceonly.model.projection import ProjectedWrite
 
 MOST_REQUESTS = 4
 """How many requests one handler may make of one peer: this many names are deleted there when its attempt came to nothing."""
@@ -112,17 +113,22 @@ LARGEST = 1024 * 1024
 
 
 class Verb(StrEnum):
-    """What is left to do after a commit: have a request executed, or have request and response forgotten."""
+    """What is left to do after a commit: have a request executed, have request and response forgotten, write a projection."""
 
     POST = "POST"
     DELETE = "DELETE"
+    WRITE = "WRITE"
 
 
-class RemoteRequest(Struct, frozen=True):
-    """One call to make after the commit, as often as it takes; `url` is that of one request, which belongs to one attempt."""
+class RemoteRequest(Struct, frozen=True, omit_defaults=True):
+    """One call to make after the commit, as often as it takes; `url` is that of one request, which belongs to one attempt.
+
+    A call with a `write` goes to a projection, and not to a peer.
+    """
 
     verb: Verb
     url: str
+    write: ProjectedWrite | None = None
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -4,13 +4,14 @@ Time is cut into slices of one width. A bucket holds one slice, and its *label* 
 Buckets are used in turn, so the next slice of a bucket comes when its old one is long over. Arithmetic only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from hashlib import blake2b
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from onceonly.model.identity import Identity, claim_key
+from onceonly.model.wording import FOREVER_MS
 
 ANYWAY = "onceonlyanyway"
 """The extension attribute of a message that a person retried although its store could not determine whether it was handled.
@@ -21,6 +22,11 @@ TIME_BUCKETS = 12
 """Into how many time buckets (slices) a retention is divided: the only constant for it."""
 BUCKETS = TIME_BUCKETS + 4
 """The buckets of the retention in full, one that is under way, one for clocks that differ, and two to spare."""
+
+LATEST = (1 << 48) - 1
+"""The latest instant that a key can have."""
+WIDEST = (LATEST + 1) // BUCKETS
+"""The width with which the buckets together hold all instants that a key can have. So none is ever rotated."""
 
 _INSTANT_BYTES, _HASH_BYTES = 6, 10
 
@@ -34,16 +40,23 @@ class Undecidable(Enum):
 
 
 class Bucketing(NamedTuple):
-    """How time is cut: the width of a slice in milliseconds, how many buckets there are, and how many of them are kept full."""
+    """How time is cut: the width of a slice in milliseconds, how many buckets there are, and how many of them are kept full.
+
+    A ring is closed when its endpoints get another retention. Then `closes` is the end of its last slice, 0 before: messages
+    with a later instant are claimed in another ring. `keep` is for how many milliseconds its last slices are kept, 0 for as
+    long as the width says.
+    """
 
     width: int
     buckets: int = BUCKETS
     full: int = TIME_BUCKETS
+    keep: int = 0
+    closes: int = 0
 
     @property
     def retention(self) -> int:
         """For how many milliseconds a claim is kept at least, after its slice has ended."""
-        return self.width * self.full
+        return self.keep or (FOREVER_MS if self.width >= WIDEST else self.width * self.full)
 
     def start(self, instant: int) -> int:
         """Return the beginning of the slice that an instant is in; it ends one width later."""
@@ -56,7 +69,47 @@ class Bucketing(NamedTuple):
     def wanted(self, number: int, now: int) -> int:
         """Return the beginning of the slice that a bucket should hold now: the latest one whose predecessor has expired."""
         last = now // self.width + self.buckets - self.full - 1
+        wanted = last - (last - number) % self.buckets
+        if wanted < 0 and self.width >= WIDEST:  # all time is in these buckets
+            wanted += self.buckets
+        return wanted * self.width
+
+    def to_hold(self, number: int, held: int | None, now: int) -> int:
+        """Return the label that a bucket shall have now, whose label is `held`, None for nothing.
+
+        In a ring that is closed, a bucket keeps its last slice for as long as `keep` says. Then it gets the label of a later
+        slice that belongs to another bucket, so that a message of its last one is behind the horizon. It must not get the label
+        of its own next slice: a process that has not read the change would claim in it.
+        """
+        wanted = self.wanted(number, now)
+        if not self.closes:
+            return wanted
+        last = self._last(number)
+        if held is not None and held > last:
+            return held
+        if held != last and wanted < last:
+            return wanted
+        return last + (self.buckets + 1) * self.width if self.may_forget(last, now) else last
+
+    def closed(self, held: Iterable[int], since: int, now: int, keep: int) -> "Bucketing":
+        """Return what becomes of this ring when it is closed, whose buckets have these labels and which is used from `since`.
+
+        It ends with the last slice that a bucket holds, or that a message may be in which is sent now.
+        """
+        end = max(*held, self.start(now), self.start(since)) + self.width
+        return self._replace(closes=end, keep=keep)
+
+    def kept_for(self, keep: int) -> "Bucketing":
+        """Return what becomes of a ring that was closed before, when the retention of its endpoint is raised to `keep`."""
+        return self if self.retention >= keep else self._replace(keep=keep)
+
+    def _last(self, number: int) -> int:
+        """Return the beginning of the last slice of a bucket, in a ring that is closed."""
+        last = self.closes // self.width - 1
         return (last - (last - number) % self.buckets) * self.width
+
+    def _is_last(self, start: int) -> bool:
+        return 0 < self.closes <= start + self.buckets * self.width
 
     def opens(self, instant: int) -> int:
         """Return from when on a bucket may hold the slice of an instant; what comes before that is from the future."""
@@ -64,7 +117,8 @@ class Bucketing(NamedTuple):
 
     def may_forget(self, start: int, now: int) -> bool:
         """Return whether the slice that begins at `start` ended as long ago as claims are kept."""
-        return start + self.width + self.retention <= now
+        kept = self.keep if self.keep and self._is_last(start) else self._replace(keep=0).retention
+        return start + self.width + kept <= now
 
     def undecidable_reason(self, instant: int, held: int | None, now: int) -> Undecidable | None:
         """Return what is the matter with an instant whose bucket holds the slice that begins at `held`, None for nothing yet.
@@ -79,9 +133,25 @@ class Bucketing(NamedTuple):
         return Undecidable.SLOT_NOT_READY if start <= self.wanted(self.bucket(instant), now) else Undecidable.TOO_NEW
 
 
+class Begins(Protocol):
+    """What holds for messages from an instant on."""
+
+    @property
+    def since(self) -> int:
+        """Return that instant, in milliseconds since 1970."""
+
+
+_Route = TypeVar("_Route", bound=Begins)
+
+
+def route_at(routes: Sequence[_Route], instant: int) -> _Route:
+    """Return which of these routes, in the order of their instants, holds for a message; the first one is for all before."""
+    return next((route for route in reversed(routes) if route.since <= instant), routes[0])
+
+
 def bucketing_for(retention: int) -> Bucketing:
     """Cut time so that claims are kept for `retention` milliseconds at least."""
-    return Bucketing(-(-retention // TIME_BUCKETS))
+    return Bucketing(min(-(-retention // TIME_BUCKETS), WIDEST))
 
 
 def width_of(held: Sequence[int | None]) -> int | None:

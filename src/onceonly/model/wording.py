@@ -18,11 +18,17 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SECONDS = dict(_UNITS) | {"m": 60, "w": 604_800}
 _PART = r"\s*(\d+(?:\.\d+)?)\s*(w|d|h|min|m|s)"
 LONGEST = timedelta(days=3650)
+FOREVER = timedelta.max
+"""A retention that never ends: nothing is forgotten, so what is kept grows with every message."""
+FOREVER_MS = FOREVER // timedelta(milliseconds=1)
+NEVER_ENDS = "forever"
 
 
 def in_words(duration: timedelta | float) -> str:
     """Spell a duration, or a number of seconds, out: the two largest units that are not zero; below a minute with decimals."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if seconds >= FOREVER.total_seconds():
+        return NEVER_ENDS
     if seconds < 0:
         return f"-{in_words(-seconds)}"
     if seconds < 60:  # noqa: PLR2004 - a minute
@@ -33,6 +39,11 @@ def in_words(duration: timedelta | float) -> str:
         if number:
             parts.append(f"{number} {unit}")
     return " ".join(parts[:2])
+
+
+def parse_retention(text: str) -> timedelta:
+    """Read a duration as `parse_duration` does, or `forever`. Raises ValueError with the units."""
+    return FOREVER if text.strip().lower() == NEVER_ENDS else parse_duration(text)
 
 
 def parse_duration(text: str) -> timedelta:

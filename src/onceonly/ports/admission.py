@@ -12,16 +12,19 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.token import Owner, PreparedToken, Token
+from onceonly.ports.store import UndecidableMessage
 
 
 class AdmissionResult(NamedTuple):
     """Which messages may be handled or finished normally. All others are done elsewhere, and only cleaned up.
 
-    But mismatched ones: under their identity another body was handled, or their token belongs to another body.
+    But mismatched ones: under their identity another body was handled, or their token belongs to another body. And undecidable
+    ones: they were sent so long ago that it may be forgotten that they were handled.
     """
 
     messages: frozenset[Identity]
     mismatched: frozenset[Identity] = frozenset()
+    undecidable: tuple[UndecidableMessage, ...] = ()
 
 
 class Admission(Protocol):
@@ -48,22 +51,36 @@ class Admission(Protocol):
 
 
 NO_FINGERPRINTS: Mapping[bytes, bytes] = MappingProxyType({})
+NO_INSTANTS: Mapping[bytes, int] = MappingProxyType({})
 
 
 class MarkStore(Protocol):
     """Keys, each with a body's fingerprint. Reads must be linearizable with writes: a stale answer handles a message twice."""
 
-    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
+    async def add(
+        self,
+        keys: Sequence[bytes],
+        fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS,
+        instants: Mapping[bytes, int] = NO_INSTANTS,
+    ) -> None:
         """Remember these (16 bytes each), durably and visibly to every reader; adding twice is fine.
 
         `fingerprints` holds 8 bytes for each key whose body is known. The first fingerprint of a key stays as long as the key.
-        Not atomic across keys. Raises CommitFailed, OutcomeUnknown.
+        `instants` holds the instant of each message that has one. A key whose instant is still to come is kept for the
+        retention from then on. Not atomic across keys. Raises CommitFailed, OutcomeUnknown.
         """
 
     async def contains(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return those of these keys that are remembered, each with its fingerprint, or with b"" where it has none.
 
         Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def undecidable(self, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        """Return those of these messages whose keys may have been forgotten, or that are too far in the future.
+
+        Ask only for messages that `contains` has not returned, and only afterwards. A message without an instant is never
+        among them, nor one that a person has sent back. Raises CommitFailed, OutcomeUnknown.
         """
 
     async def remove(self, keys: Sequence[bytes]) -> None:

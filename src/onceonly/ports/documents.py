@@ -10,7 +10,18 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-__all__ = ["Change", "Document", "DocumentLimits", "Documents", "ListsPending", "PendingDocument", "Version"]
+__all__ = [
+    "Change",
+    "Document",
+    "DocumentAddress",
+    "DocumentLimits",
+    "DocumentWrite",
+    "Documents",
+    "ListsPending",
+    "PendingDocument",
+    "SavesTogether",
+    "Version",
+]
 
 Version = str
 """The version of a document. It is never empty, and never repeats for a key, not even after the document was deleted."""
@@ -118,6 +129,79 @@ class ListsPending(Protocol):
 
     async def why_unlisted(self) -> str:
         """Return why this place has no such list and how to get one, such as a missing index. Empty if it has a list.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+
+class DocumentAddress(Struct, frozen=True):
+    """Where a document of the application is.
+
+    `collection` is the service's own word for it: a collection, a table. Empty: the place of the store itself. `key` has the
+    values of its key: one, or more where the service has keys of several parts. In a service with partitions, the document is
+    in the partition of the unit, and `key` does not contain it.
+    """
+
+    collection: str
+    key: tuple[str | int, ...]
+
+
+class DocumentWrite(Struct, frozen=True, kw_only=True):
+    """A write of a document of the application, which is saved together with a document of the store.
+
+    * `body`: a JSON object. None deletes the document; then `expected` is a version. Key fields, see `SavesTogether`, may be
+      left out. `problem_of` refuses those that differ from the key. The document is stored in the same way with and without.
+    * `expected`: the version that the document must have. Empty: it must not exist. None: whatever is there is replaced.
+    * `expires`: milliseconds since 1970, or 0 for never. A service that can deletes the document some time after this.
+    """
+
+    address: DocumentAddress
+    body: bytes | None
+    expected: Version | None = None
+    expires: int = 0
+
+
+@runtime_checkable
+class SavesTogether(Protocol):
+    """Documents that save one of theirs together with documents of the application. Optional, in addition to `Documents`.
+
+    The documents of the application are as its other programs have them: plain objects, without anything of this library.
+
+    Key fields are what the service itself keeps of the key and the partition in each document, under its own names:
+
+    * Cosmos DB: `id` and the properties of the partition key.
+    * DynamoDB: the attributes of the primary key, in tables of the application. None in the table of the store.
+    * Azure Table: `PartitionKey` and `RowKey`.
+    * MongoDB: `_id`.
+    * Other services: none.
+    """
+
+    max_together: int
+    """How many documents of the application one write can have."""
+
+    async def read(self, key: str, addresses: Sequence[DocumentAddress]) -> Mapping[DocumentAddress, Document]:
+        """Read documents of the application, next to the store's document with this key. Missing ones are left out.
+
+        Bodies are JSON objects with their key fields, and without anything else that the service adds. So a body that was read
+        can be written again as it is. A read returns the result of every write that has finished. In a service without
+        versions, equal contents may have equal ones: what was changed and changed back is as it was read.
+        Raises CommitFailed, CommitRefused for a document that cannot be read as JSON, OutcomeUnknown.
+        """
+
+    async def save_together(self, change: Change, writes: Sequence[DocumentWrite]) -> Version | None:
+        """Write a document of the store and documents of the application, with different addresses, all or none.
+
+        Returns the new version of the store's document, or None if any of them did not have its expected version. Then nothing
+        happened. A write of an application document without an expected version never fails for its version.
+        Raises CommitFailed or CommitRefused if nothing was written, as `save`, and OutcomeUnknown if all may have been written.
+        Raises LockTimeout if nothing was written, because another transaction holds one of the documents.
+        """
+
+    def problem_of(self, key: str, write: DocumentWrite) -> str:
+        """Return why the service would never take this write next to the document with this key. Empty if it would."""
+
+    async def why_not_together(self) -> str:
+        """Return why this place cannot write them together, such as a server without transactions. Empty if it can.
 
         Raises CommitFailed, OutcomeUnknown.
         """

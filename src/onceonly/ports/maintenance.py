@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from onceonly.model.conversation import JournalEntry, JournalPart, JournalRun
 from onceonly.model.health import ProcessReport, ProcessState
@@ -43,6 +43,7 @@ class Sweeps(Protocol):
         """
 
 
+@runtime_checkable
 class Expires(Protocol):
     """A place where something expires that only this process removes."""
 

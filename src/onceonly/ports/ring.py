@@ -47,7 +47,7 @@ PENDING_COUNTED = 1000
 
 def bucket_as_found(number: int, held: int | None, *, pending: int, bucketing: Bucketing, now: int) -> TimeBucket:
     """Describe a bucket that holds the slice which begins at `held`, None for none, by what the clock says."""
-    wanted = bucketing.wanted(number, now)
+    wanted = bucketing.to_hold(number, held, now)
     if held is None:
         state = TimeBucketState.UNLABELLED
     elif held == wanted:
@@ -62,7 +62,7 @@ def bucket_as_found(number: int, held: int | None, *, pending: int, bucketing: B
         wanted=wanted,
         state=state,
         pending=pending,
-        late=now - ripe if state in (TimeBucketState.OLD, TimeBucketState.UNLABELLED) else 0,
+        late=max(now - ripe, 0) if state in (TimeBucketState.OLD, TimeBucketState.UNLABELLED) else 0,
     )
 
 
@@ -84,7 +84,7 @@ class Ring(Protocol):
     """
 
     async def bucketing(self) -> Bucketing:
-        """Return how time is cut in this database; fixed when its tables are first used."""
+        """Return how time is cut where the endpoint claims now. It changes with the endpoint's retention alone."""
 
     async def now(self) -> int:
         """Read the database's clock, milliseconds since 1970: the one that decides what may be forgotten."""

@@ -10,14 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, bindparam, insert
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, Table, Update, bindparam, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onceonly.model.errors import SetupError
 from onceonly.sql.columns import ClaimKey, Data, ExactText, Fingerprint, LongText, ReadableText, RowNumber, ShortName, TextKey
-from onceonly.sql.database_clock import DatabaseNow, StatementNow
+from onceonly.sql.database_clock import DatabaseNow, StatementNow, database_now
 from onceonly.sql.database_history import DatabaseHistory
 from onceonly.sql.maintenance import RingMaintenance
 from onceonly.sql.notifications import Listening
@@ -357,6 +357,33 @@ class Dialect(Protocol):
 
         Use one statement for some thousand rows. It waits for the end of another transaction that has inserted one of the keys.
         """
+
+    def insert_at(
+        self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: Sequence[str], wait: int | None
+    ) -> int | None:
+        """Do what `insert_absent` does for one row, inside of `waiting`. Return the time of the database after that.
+
+        It is in milliseconds since 1970, None if the row is not inserted. The default asks for it in a statement of its own.
+        """
+        with self.waiting(connection, wait):
+            inserted = self.insert_absent(connection, table, [row], key=key)
+        return database_now(connection) if inserted else None
+
+    def insert_and_update(
+        self,
+        connection: Connection,
+        table: Table,
+        rows: Sequence[Mapping[str, Any]],
+        change: Update,
+        *,
+        values: Mapping[str, Any],
+    ) -> int:
+        """Do what `insert_all` does, and execute an UPDATE of another table with these values. Return how many rows it changed.
+
+        The default sends two statements.
+        """
+        self.insert_all(connection, table, rows)
+        return connection.execute(change, values).rowcount
 
     def insert_behind(
         self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str

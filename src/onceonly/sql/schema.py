@@ -3,7 +3,7 @@
 One table, `{prefix}schema`, says which version of which component a database has.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Table,
     TextClause,
     UpdateBase,
+    delete,
     event,
     insert,
     inspect,
@@ -30,8 +31,14 @@ from onceonly.sql.completeness import LOOKING, Missing, find_missing, refuse, re
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Purpose
 
+Beside = Callable[[Connection, str, str | None], Sequence[MetaData]]
+"""Finds the tables of a component, under a prefix and in a schema, that commands have made next to those of every database."""
 Step = Callable[[Connection, MetaData], None]
 """Takes a database from one version to the next; `MetaData` holds the component's tables as of now."""
+
+
+def _none_beside(_connection: Connection, _prefix: str, _schema: str | None) -> Sequence[MetaData]:
+    return ()
 
 
 class Schema(Struct, frozen=True, kw_only=True):
@@ -46,6 +53,7 @@ class Schema(Struct, frozen=True, kw_only=True):
     tables: Callable[[str, str | None], MetaData]
     upgrades: Mapping[int, Step] = {}
     losses: Mapping[str, str] = {}
+    beside: Beside = _none_beside
 
 
 class TableNames(NamedTuple):
@@ -170,8 +178,22 @@ async def drop(database: Database, *schemas: Schema) -> None:
     """Drop these components' tables, and the schema table with them; harmless when they are gone."""
     async with database.writing() as connection:
         for schema in schemas:
+            for beside in await connection.run_sync(schema.beside, database.prefix, database.schema):
+                await connection.run_sync(beside.drop_all)
             await connection.run_sync(_tables(database, schema).drop_all)
         await connection.run_sync(versions_table(database).metadata.drop_all)
+
+
+def drop_within(connection: Connection, names: TableNaming, schema: Schema) -> None:
+    """Drop the tables of one component in a database transaction of the caller's, and the schema table after the last one."""
+    for beside in schema.beside(connection, names.prefix, names.schema):
+        beside.drop_all(connection)
+    _tables(names, schema).drop_all(connection)
+    versions = versions_table(names)
+    if inspect(connection).has_table(versions.name, schema=names.schema):
+        connection.execute(delete(versions).where(versions.c.component == schema.component))
+        if connection.scalar(select(versions.c.component).limit(1)) is None:
+            versions.drop(connection)
 
 
 async def create_user_tables(database: Database, metadata: MetaData) -> None:
@@ -278,7 +300,9 @@ def _check_all(connection: Connection, names: TableNaming, schema: Schema, thoro
 
 
 def _missing(connection: Connection, names: TableNaming, schema: Schema, thorough: bool) -> Missing:  # noqa: FBT001 - the same
-    return find_missing(connection, _tables(names, schema), thorough=thorough)
+    every = (_tables(names, schema), *schema.beside(connection, names.prefix, names.schema))
+    found = [find_missing(connection, metadata, thorough=thorough) for metadata in every]
+    return Missing(*(tuple(each for one in found for each in getattr(one, name)) for name in Missing.__struct_fields__))
 
 
 def _repair(connection: Connection, names: TableNaming, schema: Schema, *, accepts_loss: bool) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ __all__ = [
     "DocumentService",
     "Driver",
     "Family",
+    "KeySpace",
     "Offer",
     "Role",
     "System",
@@ -47,7 +48,7 @@ __all__ = [
 GROUP = "onceonly.systems"
 """The group of entry points in which packages register their systems."""
 
-Role = Literal["store", "transport", "deduplication", "tokens", "blobs", "dead_letters"]
+Role = Literal["store", "transport", "deduplication", "tokens", "blobs", "dead_letters", "projections"]
 """The settings of an endpoint that take a URL."""
 
 
@@ -69,12 +70,13 @@ class Offer(NamedTuple):
     """The resources that handlers may ask the units of a store for, as full names of types.
 
     `asynchronous` is for `async def` handlers, `synchronous` for `def` handlers. `entities` is true when the units have
-    entities, for handlers of both kinds.
+    entities, for handlers of both kinds. `documents` is true when they write documents of the application as well.
     """
 
     asynchronous: frozenset[str] = frozenset()
     synchronous: frozenset[str] = frozenset()
     entities: bool = False
+    documents: bool = False
 
     def match(self, kind: Any, names: frozenset[str]) -> type | None:
         """Return the offered type that `kind` is or derives from, or None."""
@@ -119,6 +121,21 @@ class Driver(Struct, frozen=True):
     def missing(self) -> list[str]:
         """Return the packages that are not installed."""
         return [package for package in self.packages if not _is_installed(package)]
+
+
+class KeySpace(NamedTuple):
+    """The keys that a place uses: all that begin with `prefix` in a `container`, such as a bucket or a table.
+
+    The name of the container is the same however its URL is spelled. An empty prefix means all keys.
+    """
+
+    container: str
+    prefix: str
+
+    def overlaps(self, other: "KeySpace") -> bool:
+        """Return whether a key can be in both: the containers are the same, and one prefix begins with the other."""
+        nested = self.prefix.startswith(other.prefix) or other.prefix.startswith(self.prefix)
+        return self.container == other.container and nested
 
 
 class DocumentService(Protocol):
@@ -216,10 +233,13 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     `in_process` is true where other processes cannot see the data. `drops_expired` is false where documents stay after their
     time of expiry, so that a worker has to delete them. `parts` is how one place is divided among several users: by the
     option `prefix` of its URL, by a longer path, or not at all. `lists_pending` is true where the documents list those with
-    unsent messages (`ListsPending`), so that a relay finds them.
+    unsent messages (`ListsPending`), so that a relay finds them. `saves_together` is true where the documents save one of
+    theirs together with documents of the application (`SavesTogether`).
     `address` reads a URL when an endpoint is defined, and raises SetupError for one that cannot be used. It needs no driver.
     `traits` returns what the broker does with the queues of a URL. It needs no driver, and connects to nothing. The transport
     of the URL has the same `traits`. None: they are known when the transport is open.
+    `keys` returns the keys that a place uses, from its URL. It needs no driver. An endpoint whose blobs and documents have
+    overlapping keys is refused. None: the system keeps its blobs and its documents apart, or has only one of them.
     """
 
     name: str
@@ -232,16 +252,18 @@ class System(Struct, frozen=True, kw_only=True, eq=False):
     in_process: bool = False
     drops_expired: bool = True
     lists_pending: bool = False
+    saves_together: bool = False
     parts: Literal["prefix", "path", ""] = ""
     address: Callable[[str], object] | None = None
     traits: Callable[[str], Traits] | None = None
+    keys: Callable[[str], KeySpace] | None = None
 
     @property
     def offer(self) -> Offer:
         """What handlers may ask the units of a store for: its own `resources`, else those of its kind of store."""
         if self.resources is not None:
             return self.resources
-        return SQL if self.dialect is not None else Offer(entities=self.documents is not None)
+        return SQL if self.dialect is not None else Offer(entities=self.documents is not None, documents=self.saves_together)
 
     def serves(self, role: Role) -> bool:
         """Return whether a URL of this system may be given for a role."""

@@ -112,6 +112,14 @@ def is_plain_http(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and not is_extended
 
 
+def server_of(url: str) -> str:
+    """Return the server of an http or https URL, however the URL is spelled: its host, its port if unusual, and its path."""
+    parts = urlsplit(url)
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    port = "" if parts.port in (None, usual) else f":{parts.port}"
+    return f"{(parts.hostname or '').rstrip('.')}{port}{parts.path.rstrip('/')}"
+
+
 def _divided(behind: str) -> tuple[str, str]:
     """Divide what follows the host into the path, and the options with the fragment."""
     found = re.search(r"[?#]", behind)

@@ -18,15 +18,19 @@ from onceonly.algorithms.effects import RegisteredEffects
 from onceonly.algorithms.settlement import BatchReport
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.deduplication import open_token_issuer, with_token
-from onceonly.assembly.effects import open_blobs
+from onceonly.assembly.effects import open_blobs, open_projection
 from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate
+from onceonly.documents.projection_effects import ProjectionEffects
+from onceonly.documents.store import ENTITY, DocumentStore
 from onceonly.endpoint import Endpoint
+from onceonly.endpoint.documents import DocumentKey, document_address
 from onceonly.endpoint.handlers import EndpointHandlers
 from onceonly.endpoint.host import host_of
 from onceonly.formats.bodies import codec_for, encode_body, type_name
 from onceonly.formats.cloudevents import encode
 from onceonly.formats.entities import entity_name, unit_of
+from onceonly.formats.partitions import partition_text
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.entities import Entities
 from onceonly.model.errors import SetupError
@@ -172,7 +176,7 @@ class EndpointRun:
         Raises what a handler raised, when everything is settled. The report counts deliveries as the last process saw them.
 
         If messages need a token, a message without one receives one token for the whole run. A later copy of it finds that
-        token consumed. Raises SetupError for an unknown crash point.
+        token consumed. So does a copy of what the endpoint sent in this run. Raises SetupError for an unknown crash point.
         """
         message = body if isinstance(body, Message) else self.message(body, id=id)
         headers, encoded = encode(Send(message=await self._with_live_token(message), to=self._endpoint.name))
@@ -240,8 +244,9 @@ class EndpointRun:
         ports = await self._open.enter_async_context(self._connect(self._environment))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
-        if self._settings.peers and isinstance(ports.effects, RegisteredEffects):
-            self._ports = self._ports._replace(effects=ports.effects.with_peers(self._peers))
+        effects = ports.effects
+        if self._settings.peers and isinstance(effects, ProjectionEffects) and isinstance(effects.inner, RegisteredEffects):
+            self._ports = self._ports._replace(effects=effects.with_inner(effects.inner.with_peers(self._peers)))
         self._open.enter_context(host_of(self._endpoint).bind(self._ports, environment=self._environment))
         await self._ports.transport.declare([self._endpoint.topology()])
 
@@ -272,12 +277,14 @@ class EndpointRun:
             unit.abandon()
             raise
 
-    async def entity(self, kind: type[_Entity], key: object) -> _Entity | None:
+    async def entity(self, kind: type[_Entity], key: object, *, partition: Sequence[object] = ()) -> _Entity | None:
         """Return an entity in its current state in the store, by its class and key, or None.
 
-        Raises BodyError for an invalid key, and for a state of another class.
+        `partition` has the values of the `partition_key=` of its handler, if that has one. Raises BodyError for an invalid key
+        or partition, and for a state of another class.
         """
-        probe = await self._with_live_token(_probe(unit_of(entity_name(kind), key)))
+        place = partition_text(partition) if partition else ""
+        probe = await self._with_live_token(_probe(place + unit_of(entity_name(kind), key)))
         unit = await self._ports.store.begin([probe])
         try:
             state = cast("Entities", unit.resources.get(Entities)).read(probe.unit)
@@ -286,6 +293,29 @@ class EndpointRun:
         found: _Entity | None = None if state is None else codec_for(kind).decode(state)
         return found
 
+    @overload
+    async def document(
+        self, key: DocumentKey, *, collection: str = ..., partition: Sequence[object] = ...
+    ) -> dict[str, Any] | None: ...
+    @overload
+    async def document(
+        self, key: DocumentKey, kind: type[_Entity], *, collection: str = ..., partition: Sequence[object] = ...
+    ) -> _Entity | None: ...
+    async def document(
+        self, key: DocumentKey, kind: type[Any] = dict, *, collection: str = "", partition: Sequence[object] = ()
+    ) -> Any:
+        """Return a document of the application in its current state in the store, or None. See `context.documents.get`.
+
+        `partition` has the values of the `partition_key=` of the handler, where the service has partitions. Raises BodyError
+        for a document of another class, and SetupError for a store without such documents.
+        """
+        store, address = self._ports.store, document_address(key, collection)
+        if not isinstance(store, DocumentStore) or store.together is None:
+            raise SetupError("this store does not write documents of the application")
+        beside = f"{ENTITY}{partition_text(partition) if partition else ''}kit/look"
+        found = (await store.together.read(beside, [address])).get(address)
+        return None if found is None else codec_for(kind).decode(found.body)
+
     async def blobs(self) -> dict[str, bytes]:
         """Return all blobs by their names. Empty if the endpoint has no blob store."""
         if self._settings.blobs is None:
@@ -293,11 +323,21 @@ class EndpointRun:
         async with open_blobs(self._settings.blobs) as artifacts:
             return {name: data for name in await artifacts.names() if (data := await artifacts.read(name)) is not None}
 
+    async def projection(self, name: str) -> dict[str, bytes]:
+        """Return the values of a projection by their keys, without those that were deleted.
+
+        Raises SetupError for a projection that the endpoint does not have.
+        """
+        async with open_projection(self._settings, name, environment=self._environment) as projection:
+            found = {key: await projection.get(key) for key in await projection.names()}
+        return {key: value.body for key, value in found.items() if value is not None}
+
     async def _with_live_token(self, message: Message) -> Message:
         if self._settings.plan.tokens is None:
             return message
         message = with_token(message)
-        if message.token not in self._issued:
+        issued_by_endpoint = any(send.message.token == message.token for send in self._tape.raw)
+        if message.token not in self._issued and not issued_by_endpoint:
             self._issued.add(message.token)
             async with open_token_issuer(self._settings, environment=self._environment) as issue:
                 await issue.add([Token(message.token, self._endpoint.name)])
@@ -366,9 +406,9 @@ async def run(
     """Run an endpoint for a test, with a new SQLite file and a queue in memory. Everything is deleted at the end.
 
     An endpoint whose own store is `memory://` or keeps documents has a new store in memory. The same holds for its dedup
-    store, its blobs, and its tokens unless they are in its SQL database. With `own_store` the endpoint uses its own stores
-    and their data. No request is sent to its peers: see `EndpointRun.answer`. `directory` is where the file is created. It is
-    kept there at the end. `raise_failures` is whether `deliver` and `settle` raise what a handler raised.
+    store, its blobs, its projections, and its tokens unless they are in its SQL database. With `own_store` the endpoint uses
+    its own stores and their data. No request is sent to its peers: see `EndpointRun.answer`. `directory` is where the file is
+    created. It is kept there at the end. `raise_failures` is whether `deliver` and `settle` raise what a handler raised.
 
     Raises SetupError for the same reasons as the start of the endpoint.
     """
@@ -409,12 +449,15 @@ def _settings(endpoint: Endpoint, folder: Path, *, own_store: bool) -> Settings:
     elif own.plan.tokens is not None:
         chosen = replace(chosen, url="" if own.plan.tokens_in_store else f"{memory}-tokens")
     blobs = None if own.blobs is None else f"{memory}-blobs"
+    projections = None if own.projections is None else dict.fromkeys(own.projections, f"{memory}-projections")
     own = replace(own, store=fresh, transport=transport, dead_letters=None, deduplication=chosen, blobs=blobs, events=None)
+    own = replace(own, projections=projections)
     return own.with_destinations_of(settings)
 
 
 def _places(settings: Settings) -> tuple[Location | None, ...]:
-    return settings.places.store, settings.plan.marks, settings.plan.tokens, settings.places.blobs
+    places, plan = settings.places, settings.plan
+    return places.store, plan.marks, plan.tokens, places.blobs, *places.projections.values()
 
 
 def _probe(unit: str = "") -> Message:

@@ -30,6 +30,8 @@ async def database(url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def store(database: Database) -> SqlStore:
-    """Return the store of an endpoint."""
-    return SqlStore(database, "shop")
+async def store(database: Database) -> SqlStore:
+    """Return the store of an endpoint, whose retention is decided."""
+    made = SqlStore(database, "shop")
+    await made.prepare()
+    return made

@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.adapters.postgresql.dialect import PostgreSQL
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import DatabaseFailure
 from tests.sql.enlist_harness import Shop, opened_shop
+from tests.sql.enlisted_key_scenarios import Caller
 from tests.sql.enlisted_key_servers import ServerKeyScenarios
 
 
@@ -21,6 +23,16 @@ async def shop(database: Database, url: str) -> AsyncIterator[Shop]:  # noqa: AR
 
 class TestOnPostgresql(ServerKeyScenarios):
     """All of them."""
+
+    @pytest.mark.parametrize("before", ["0", "700ms"])
+    async def test_statements_after_that_of_the_key_wait_as_before(self, caller: Caller, before: str) -> None:
+        """Whether the key is new or known: `wait` is that of its own statement."""
+        for is_known in (False, True):
+            async with caller.session() as owned:
+                await owned.call("execute", text(f"SET LOCAL lock_timeout = '{before}'"))
+                assert (await owned.take(wait=1.5)).is_known is is_known
+                assert (await owned.call("execute", text("SHOW lock_timeout"))).scalar_one() == before
+                await owned.call("commit")
 
 
 class Psycopg2Error(Exception):

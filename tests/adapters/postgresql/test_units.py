@@ -91,7 +91,7 @@ async def test_the_claim_is_one_text_for_any_number_of_messages(database: Databa
 
 
 async def test_claims_are_narrow(database: Database, store: SqlStore) -> None:
-    """A native uuid and a number; outside of the ring also when they arrived."""
+    """A native uuid and a number; outside of the ring also when they arrived, and for which ring."""
     await handle(store, message())
     query = text(
         "SELECT column_name, data_type FROM information_schema.columns"
@@ -103,7 +103,7 @@ async def test_claims_are_narrow(database: Database, store: SqlStore) -> None:
             [tuple(row) for row in await connection.execute(query, {"name": name})]
             for name in ("onceonly_claim_00", "onceonly_claims")
         ]
-    assert (in_ring, outside) == (narrow, [("arrived_at", "bigint"), *narrow])
+    assert (in_ring, outside) == (narrow, [("arrived_at", "bigint"), *narrow, ("ring", "integer")])
 
 
 async def test_a_claim_waits_for_the_commit_of_who_has_it(url: str, store: SqlStore) -> None:

@@ -17,7 +17,7 @@ from onceonly.ports.transport import Topology
 from onceonly.runtime.observe.crash import CrashAt, ProcessCrash
 from onceonly.runtime.observe.observed_ports import observed
 from onceonly.runtime.observe.observer import Observers, Point, PortCall
-from onceonly.runtime.processes.notifier import Notifier
+from onceonly.runtime.processes.notifier import Notifier, _ListenerEntry
 from onceonly.runtime.relay.relay import FEW, LEASE_SECONDS, PAGE, portion
 from tests.log_events import event_in, events
 from tests.runtime.harness import SHOP, CallTally, HastyTimer, StopWhen
@@ -292,8 +292,11 @@ async def test_a_bell_that_nobody_hears_is_no_error() -> None:
     bell.notify([Identity(SHOP, "a")])
     over = asyncio.new_event_loop()
     over.close()
-    bell._listening.append((over, lambda _: None))
-    bell.notify([Identity(SHOP, "a")])
+    heard: list[object] = []
+    for is_threadsafe in (False, True):
+        bell._listening.append(_ListenerEntry(over, heard.append, is_threadsafe))
+        bell.notify([Identity(SHOP, "a")])
+    assert heard == []
 
 
 async def test_a_stop_sends_what_was_told_just_before() -> None:

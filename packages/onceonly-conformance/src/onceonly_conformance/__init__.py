@@ -11,8 +11,15 @@ from onceonly_conformance.destination_suite import DestinationSubject, Destinati
 from onceonly_conformance.documents_subject import DocumentsSubject, Moment
 from onceonly_conformance.documents_suite import DocumentsSuite
 from onceonly_conformance.fault_suite import FaultSuite, FaultySubject
-from onceonly_conformance.on_documents import DocumentDedupSuite, DocumentTokenSuite, DocumentTransactionSuite
+from onceonly_conformance.on_documents import (
+    DocumentDedupSuite,
+    DocumentProjectionSuite,
+    DocumentTokenSuite,
+    DocumentTransactionSuite,
+)
 from onceonly_conformance.pending_list_suite import PendingListSuite
+from onceonly_conformance.projection_suite import ProjectionSubject, ProjectionSuite
+from onceonly_conformance.saves_together_suite import SavesTogetherSuite
 from onceonly_conformance.suite import Suite
 from onceonly_conformance.transport_suite import TransportSubject, TransportSuite
 
@@ -24,6 +31,7 @@ __all__ = [
     "DestinationSubject",
     "DestinationSuite",
     "DocumentDedupSuite",
+    "DocumentProjectionSuite",
     "DocumentTokenSuite",
     "DocumentTransactionSuite",
     "DocumentsSubject",
@@ -32,6 +40,9 @@ __all__ = [
     "FaultySubject",
     "Moment",
     "PendingListSuite",
+    "ProjectionSubject",
+    "ProjectionSuite",
+    "SavesTogetherSuite",
     "Suite",
     "TransportSubject",
     "TransportSuite",

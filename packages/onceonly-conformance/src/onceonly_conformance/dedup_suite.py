@@ -5,13 +5,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from onceonly.model.identity import claim_key, fingerprint
+from onceonly.model.message import Message
+from onceonly.model.ring import Undecidable
 from onceonly.ports.admission import MarkStore
 from onceonly_conformance.documents_subject import Moment
+from onceonly_conformance.ring_subject import at
 from onceonly_conformance.samples import message
 from onceonly_conformance.store_subject import cancel
 from onceonly_conformance.suite import ENDPOINT, Suite, cut_off, returns
 
 MANY = 150
+HOUR_MS = 3_600_000
 ONE, OTHER_BODY = fingerprint(b"{}"), fingerprint(b"other")
 NEVER = bytes(15) + b"\1"
 ODD_KEYS = (
@@ -38,6 +42,9 @@ class DedupSubject(Protocol):
 
         The write is cut off before or after the service applies it. All other requests succeed.
         """
+
+    def now(self) -> int:
+        """Return the store's time, in milliseconds since 1970."""
 
     def retention(self) -> int:
         """Return the minimum number of milliseconds for which a key is stored."""
@@ -237,6 +244,53 @@ class DedupSuite(Suite):
                 await subject.pass_time(nearly)
                 assert await _known(subject, key()) == {key()}
 
+    # Late copies
+
+    async def test_a_message_behind_the_horizon_is_refused(self) -> None:
+        """A message older than the retention is undecidable if its key is unknown, because the key may have expired."""
+        async with self.open_dedup() as subject:
+            old = at(subject.now())
+            await subject.pass_time(subject.retention() + 1)
+            assert await _reasons(subject, old) == [Undecidable.TOO_OLD]
+
+    async def test_a_message_within_the_retention_is_decidable(self) -> None:
+        """A message is decidable until nearly the end of the retention, because its key would still be stored."""
+        async with self.open_dedup() as subject:
+            sent, half = at(subject.now()), subject.retention() // 2
+            for passed in (0, half, half - half // 100):  # time passes by itself, too
+                await subject.pass_time(passed)
+                assert await _reasons(subject, sent) == []
+
+    async def test_a_message_without_an_instant_is_never_refused(self) -> None:
+        """A message without an instant cannot be told from a new one, so it is decidable at any time."""
+        async with self.open_dedup() as subject:
+            await subject.pass_time(subject.retention() * 3)
+            assert await _reasons(subject, message("plain")) == []
+
+    async def test_a_message_that_a_person_has_sent_back_is_not_refused(self) -> None:
+        """A message with the attribute `onceonlyanyway` is decidable, however old it is."""
+        async with self.open_dedup() as subject:
+            instant = subject.now()
+            await subject.pass_time(subject.retention() * 3)
+            assert await _reasons(subject, at(instant, anyway=True)) == []
+
+    async def test_a_message_far_in_the_future_is_refused(self) -> None:
+        """A message that is ahead by the retention is undecidable. One that is ahead by an hour is not."""
+        async with self.open_dedup() as subject:
+            soon, far = at(subject.now() + HOUR_MS), at(subject.now() + subject.retention())
+            assert await _reasons(subject, soon, far) == [Undecidable.TOO_NEW]
+
+    async def test_a_message_from_the_future_is_known_until_it_is_old(self) -> None:
+        """A key whose message is ahead of the clock is stored until the message is behind the horizon."""
+        async with self.open_dedup() as subject:
+            ahead = at(subject.now() + HOUR_MS)
+            name = claim_key(ENDPOINT, ahead.identity)
+            await (await subject.dedup_store()).add([name], {}, {name: ahead.instant})
+            await subject.pass_time(subject.retention() + HOUR_MS - 1)
+            assert await _known(subject, name) == {name}
+            await subject.pass_time(2)
+            assert await _reasons(subject, ahead) == [Undecidable.TOO_OLD]
+
     # What goes wrong on the way
 
     async def test_an_add_that_is_cut_off_is_never_said_to_have_failed(self) -> None:
@@ -287,6 +341,10 @@ class DedupSuite(Suite):
 
 async def _add(subject: DedupSubject, *keys: bytes) -> None:
     await (await subject.dedup_store()).add(keys)
+
+
+async def _reasons(subject: DedupSubject, *asked: Message) -> list[Undecidable]:
+    return [each.reason for each in await (await subject.dedup_store()).undecidable(asked)]
 
 
 async def _known(subject: DedupSubject, *keys: bytes) -> set[bytes]:

@@ -1,4 +1,4 @@
-"""Dedup store, tokens and transactions on a document store.
+"""Dedup store, tokens, transactions and projections on a document store.
 
 They need the same `open_documents` as the DocumentsSuite.
 """
@@ -10,14 +10,18 @@ from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
 from onceonly.documents.dedup import DocumentMarkStore
+from onceonly.documents.projections import DocumentProjection
 from onceonly.documents.store import DocumentStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.documents.transactions import DocumentTransactions
 from onceonly.model.entities import Entities
-from onceonly.model.record import Record
+from onceonly.model.errors import OutcomeUnknown
+from onceonly.model.projection import ProjectedWrite
+from onceonly.model.record import Answer, Record
 from onceonly.ports.transactions import OpenTransaction
 from onceonly_conformance.dedup_suite import DedupSuite
 from onceonly_conformance.documents_subject import DocumentsSubject, Moment
+from onceonly_conformance.projection_suite import ProjectionSuite
 from onceonly_conformance.suite import ENDPOINT
 from onceonly_conformance.token_suite import TokenSuite
 from onceonly_conformance.transaction_suite import AttemptSuite, EntitySuite, OneEntitySuite, TransactionSuite
@@ -69,6 +73,34 @@ class TokensOnDocuments(Later):
     async def cut(self, moment: Moment) -> DocumentTokens:
         """Open the tokens with a client that is cut off once."""
         return DocumentTokens(await self.subject.cut(moment), clock=self)
+
+
+class WrittenProjection:
+    """A projection on documents, with the methods of a user's own one."""
+
+    def __init__(self, projection: DocumentProjection) -> None:
+        self.inner = projection
+
+    async def put(self, key: str, body: bytes, version: int) -> None:
+        await self._write(ProjectedWrite("cache", key, version, body))
+
+    async def delete(self, key: str, version: int) -> None:
+        await self._write(ProjectedWrite("cache", key, version))
+
+    async def _write(self, write: ProjectedWrite) -> None:
+        if await self.inner.write([write]) != (Answer.TAKEN,):
+            raise OutcomeUnknown(f"version {write.version} of {write.key!r} was not written")
+
+
+class ProjectionOnDocuments(Later):
+    """A projection on documents, under test."""
+
+    async def projection(self) -> WrittenProjection:
+        return WrittenProjection(DocumentProjection(await self.subject.documents(), "cache", clock=self))
+
+    async def read(self, key: str) -> bytes | None:
+        found = await (await self.projection()).inner.get(key)
+        return None if found is None else found.body
 
 
 class TransactionsOnDocuments(Later):
@@ -127,6 +159,20 @@ class DocumentDedupSuite(DedupSuite):
         """Open the dedup store on the documents of `open_documents`. The rules call it; do not override it."""
         async with self.open_documents() as documents:
             yield dedup_and_token_subjects(documents).dedup
+
+
+class DocumentProjectionSuite(ProjectionSuite):
+    """The rules of projections, for documents."""
+
+    def open_documents(self) -> AbstractAsyncContextManager[DocumentsSubject]:
+        """Open an empty place for one rule, and clean up afterwards."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def open_projection(self) -> AsyncIterator[ProjectionOnDocuments]:
+        """Open a projection on these documents."""
+        async with self.open_documents() as subject:
+            yield ProjectionOnDocuments(subject)
 
 
 class DocumentTokenSuite(TokenSuite):

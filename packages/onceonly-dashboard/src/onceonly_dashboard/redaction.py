@@ -15,8 +15,8 @@ from onceonly.model.errors import SetupError
 from onceonly.model.failure_group import FailureGroup, failure_group
 from onceonly.model.message import FailureKind, Headers, Message
 from onceonly.model.ring import Undecidable
+from onceonly.operations.previews import HIDDEN
 
-HIDDEN = "hidden"
 HIDDEN_TEXT = "hidden by redact="
 
 Redact = Callable[[Message], Message]

@@ -61,8 +61,8 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
 class RunRemains(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a run left, read when the queues are empty, the workers have stopped and the sweep is done.
 
-    `marks` are what is kept of finished messages on purpose: claims, finished records, marks of a dedup store. The last two
-    are the tokens and attempts that the sweeper removed.
+    `marks` are what is kept of finished messages on purpose: claims, finished records, marks of a dedup store. Then come the
+    tokens and attempts that the sweeper removed, and the documents of the application that disagree with their entity.
     """
 
     journal: Sequence[JournalRow]
@@ -74,6 +74,7 @@ class RunRemains(msgspec.Struct, frozen=True, kw_only=True):
     marks: int = 0
     swept_tokens: int = 0
     swept_attempts: int = 0
+    half_batches: int = 0
 
 
 class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,7 @@ class AuditFindings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     missing_blobs: int
     unannounced_blobs: int
+    half_batches: int
     leftovers: int
     wrong_totals: int
 
@@ -109,6 +111,7 @@ def audit(flights: Sequence[Flight], remains: RunRemains) -> AuditFindings:
         dead_letters=len(remains.dead),
         missing_blobs=_missing(flights, remains),
         unannounced_blobs=len(set(remains.blobs) - {each.receipt for each in said}),
+        half_batches=remains.half_batches,
         leftovers=sum(msgspec.structs.astuple(remains.left)),
         wrong_totals=sum(len(differences(totals(flights), remains.miles[name])) for name in expected),
     )

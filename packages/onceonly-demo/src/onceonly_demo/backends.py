@@ -9,6 +9,7 @@ from sqlalchemy import Table, func, select
 
 from onceonly import SetupError
 from onceonly.assembly import open_database, schemas, shown
+from onceonly.assembly.documents import create as create_place
 from onceonly.assembly.documents import open_documents
 from onceonly.config.location import read_url
 from onceonly.formats.documents import EntityDocument, decode_entity
@@ -21,6 +22,7 @@ from onceonly.sql.store.tables import tables
 from onceonly.systems import Family
 from onceonly_demo.audit import JournalRow
 from onceonly_demo.entity_handlers import EndpointCounts, read_entities
+from onceonly_demo.flight_documents import FlightDocuments, count_half_batches
 from onceonly_demo.flights import LEDGER, LOYALTY
 from onceonly_demo.locations import Locations, has_prefix
 from onceonly_demo.options import Deduplication
@@ -39,6 +41,7 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     claims: int = 0
     live: int = 0
     marks: int = 0
+    half_batches: int = 0
 
 
 class Backend(Protocol):
@@ -88,32 +91,37 @@ class SqlBackend:
 class DocumentsBackend:
     """A document service."""
 
-    def __init__(self, documents: Documents, locations: Locations) -> None:
+    def __init__(self, documents: Documents, locations: Locations, flights: FlightDocuments | None) -> None:
         self._documents = documents
+        self._flights = flights
         self._keeps_records = locations.deduplication is Deduplication.HISTORY
 
     async def read(self) -> StoreContents:
         """Read every document that a unit may have written; see the protocol."""
-        found = [document for kind in ("entity/", "message/", "bucket/") async for document in self._read(kind)]
+        keyed = [each for kind in ("entity/", "message/", "bucket/") async for each in self._read(kind)]
+        found = [document for _, document in keyed]
+        states = [(key, document.state) for key, document in keyed if document.state is not None]
         records = [record for document in found for record in document.records.values()]
         kept = sum(not record.pending for record in records) if self._keeps_records else 0
         return StoreContents(
-            counted=read_entities([document.state for document in found if document.state is not None]),
+            counted=read_entities([state for _, state in states]),
             records=len(records) - kept,
             attempts=sum(len(document.register) for document in found) + await count_keys(self._documents, "register/"),
             marks=kept,
+            half_batches=await count_half_batches(self._flights, self._documents, states) if self._flights else 0,
         )
 
-    async def _read(self, kind: str) -> AsyncIterator[EntityDocument]:
+    async def _read(self, kind: str) -> AsyncIterator[tuple[str, EntityDocument]]:
         async for keys in pages(self._documents, kind):
             for key, document in (await self._documents.load(keys)).items():
-                yield decode_entity(key, document.body)
+                yield key, decode_entity(key, document.body)
 
 
 async def open_backend(stack: AsyncExitStack, locations: Locations) -> Backend:
     """Open the store of a run and create its tables. The end of `stack` deletes its data."""
     if read_url(locations.store).family is Family.DOCUMENTS:
-        return DocumentsBackend(await open_emptied(stack, locations.store), locations)
+        flights = FlightDocuments(locations.prefix, locations.collection) if locations.documents else None
+        return DocumentsBackend(await open_emptied(stack, locations.store, flights=flights), locations, flights)
     database = await stack.enter_async_context(open_database(locations.store))
     metadata = DemoTables(locations.prefix, locations.store).metadata
 
@@ -135,7 +143,9 @@ async def open_dedup(stack: AsyncExitStack, locations: Locations) -> Documents |
     if not locations.dedup_url:
         return None
     if read_url(locations.dedup_url).family is Family.DOCUMENTS:
-        return await open_emptied(stack, locations.dedup_url, is_shared=locations.dedup_url == locations.store)
+        if locations.dedup_url == locations.store:  # what opened that deletes all of it
+            return await open_created(stack, locations.dedup_url)
+        return await open_emptied(stack, locations.dedup_url)
     if locations.dedup_url != locations.store:
         database = await stack.enter_async_context(open_database(locations.dedup_url))
         stack.push_async_callback(drop, database, *schemas("documents"))
@@ -143,13 +153,26 @@ async def open_dedup(stack: AsyncExitStack, locations: Locations) -> Documents |
     return await stack.enter_async_context(open_documents(locations.dedup_url, clock=LIVE.clock))
 
 
-async def open_emptied(stack: AsyncExitStack, url: str, *, is_shared: bool = False) -> Documents:
+async def open_emptied(stack: AsyncExitStack, url: str, *, flights: FlightDocuments | None = None) -> Documents:
     """Open documents, which the end of `stack` deletes. Raises SetupError if there may be other data."""
-    documents = await stack.enter_async_context(open_documents(url, clock=LIVE.clock))
-    if not has_prefix(url) and not is_shared and await documents.keys("", limit=1):
+    documents = await open_created(stack, url)
+    if not has_prefix(url) and await documents.keys("", limit=1):
         raise SetupError(f"{shown(url)} is not empty, and the demo deletes everything in it: choose an empty one")
+    if flights is not None:
+        await flights.check(documents)
     stack.push_async_callback(empty, documents)
+    if flights is not None:
+        stack.push_async_callback(_delete_flights, documents, flights)
     return documents
+
+
+async def open_created(stack: AsyncExitStack, url: str) -> Documents:
+    """Open documents. A missing table, collection, container or bucket is created, and stays: others may use it by then."""
+    try:
+        return await stack.enter_async_context(open_documents(url, clock=LIVE.clock))
+    except SetupError:
+        await create_place(url)  # it raises the same error if that is not what is wrong
+    return await stack.enter_async_context(open_documents(url, clock=LIVE.clock))
 
 
 async def empty(documents: Documents) -> None:
@@ -162,6 +185,12 @@ async def empty(documents: Documents) -> None:
             changes = [Change(key=key, body=None, expected=document.version) for key, document in found.items()]
             if changes:
                 await documents.save(changes)
+
+
+async def _delete_flights(documents: Documents, flights: FlightDocuments) -> None:
+    async for keys in pages(documents, "entity/"):
+        for key in keys:
+            await flights.delete(documents, key)
 
 
 async def count_keys(documents: Documents, prefix: str) -> int:

@@ -23,6 +23,10 @@ def demo(  # noqa: PLR0913 - one parameter for each option
     tokens: Annotated[str, typer.Option(help="URL for tokens [default: the store].")] = "",
     dedup_store: Annotated[str, typer.Option(help="URL of the dedup store [default: the store].")] = "",
     blobs: Annotated[str, typer.Option(help="URL for blobs. If set, every tenth flight of an airline gets a receipt.")] = "",
+    documents: Annotated[
+        bool, typer.Option("--documents", help="Also write documents of the application, next to the entities.")
+    ] = False,
+    collection: Annotated[str, typer.Option(help="Collection or table of these documents [default: the store's].")] = "",
     transport: Annotated[str, typer.Option(help="Transport URL [default: a temporary SQLite file].")] = "",
     seed: Annotated[int, typer.Option(help="Seed for the order of messages and the choice of processes.")] = 2013,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the numbers, as JSON.")] = False,
@@ -31,8 +35,10 @@ def demo(  # noqa: PLR0913 - one parameter for each option
 
     Exits with code 1 if a message is lost, handled twice, announced without a commit, not announced, or left over, or if a
     total is wrong. The control run (`--deduplication off`) exits with code 1 if it shows no duplicates. On a document service,
-    each leg of an airline is an entity.
+    each leg of an airline is an entity. With `--documents`, also if a document of the application disagrees with its entity.
     """
+    if collection and not documents:
+        raise typer.BadParameter("--collection needs --documents")
     for option, url, of in (
         ("--tokens", tokens, Deduplication.TOKENS),
         ("--dedup-store", dedup_store, Deduplication.DEDUP_STORE),
@@ -48,6 +54,8 @@ def demo(  # noqa: PLR0913 - one parameter for each option
         transport=transport,
         dedup_url=tokens or dedup_store,
         blobs=blobs,
+        documents=documents,
+        collection=collection,
         seed=seed,
     )
     from onceonly_demo.report import run_and_report  # noqa: PLC0415 - a wrong option is reported before SQLAlchemy is imported

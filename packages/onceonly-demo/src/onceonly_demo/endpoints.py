@@ -9,6 +9,7 @@ from onceonly.runtime.environment import LIVE
 from onceonly.runtime.processes.child import run_child
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly_demo.entity_handlers import register_entity_handlers
+from onceonly_demo.flight_documents import FlightDocuments
 from onceonly_demo.flights import LEDGER, LOYALTY
 from onceonly_demo.locations import Locations
 from onceonly_demo.table_handlers import DemoTables, register_table_handlers
@@ -40,7 +41,8 @@ def make_endpoints(locations: Locations) -> tuple[Endpoint, Endpoint]:
     if tables:
         register_table_handlers(tables, ledger, loyalty)
     else:
-        register_entity_handlers(ledger, loyalty)
+        documents = FlightDocuments(locations.prefix, locations.collection) if locations.documents else None
+        register_entity_handlers(ledger, loyalty, documents)
     return ledger, loyalty
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 import msgspec
@@ -35,24 +35,34 @@ class EndpointCounts(NamedTuple):
     miles: Mapping[str, Mapping[str, int]]
 
 
-def register_entity_handlers(ledger: Endpoint, loyalty: Endpoint) -> None:
-    """Register the handlers that work on entities."""
+class WritesDocuments(Protocol):
+    """Documents of the application next to the entities."""
 
-    @ledger.handler(entity=Leg, key="leg")
+    async def write(self, leg: Leg, miles: int, mark: str, context: Context) -> None:
+        """Write those of one message."""
+
+
+def register_entity_handlers(ledger: Endpoint, loyalty: Endpoint, documents: WritesDocuments | None = None) -> None:
+    """Register the handlers that work on entities. With `documents` they also write those, in the partition of the carrier."""
+    partition = None if documents is None else "carrier"
+
+    @ledger.handler(entity=Leg, key="leg", partition_key=partition)
     async def count(flight: FlightDeparted, leg: Leg, context: Context) -> None:
-        mark = add(leg, flight, context)
+        mark = await add(leg, flight, context)
         receipt = await receipt_of(flight, context)
         context.publish(MilesFlown(flight.carrier, flight.miles, mark, flight.leg, receipt))
 
-    @loyalty.handler(entity=Credit, key="leg")
+    @loyalty.handler(entity=Credit, key="leg", partition_key=partition)
     async def credit(flown: MilesFlown, leg: Credit, context: Context) -> None:
-        add(leg, flown, context)
+        await add(leg, flown, context)
 
-    def add(leg: Leg, flown: FlightDeparted | MilesFlown, context: Context) -> str:
+    async def add(leg: Leg, flown: FlightDeparted | MilesFlown, context: Context) -> str:
         handled, mark = context.message, uuid4().hex
         leg.carrier = flown.carrier
         leg.miles += flown.miles
         leg.journal.append(JournalRow(context.endpoint, handled.source, handled.id, mark))
+        if documents is not None:
+            await documents.write(leg, flown.miles, mark, context)
         return mark
 
 

@@ -24,6 +24,8 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
     deduplication: Deduplication
     dedup_url: str = ""
     blobs: str = ""
+    documents: bool = False
+    collection: str = ""
 
     @property
     def works_on_entities(self) -> bool:
@@ -46,6 +48,8 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose_locations(options: DemoOptions, folder: Path) -> Locations:
     """Return the URLs of a new run. Raises SetupError for URLs that no run can use."""
+    if options.documents and not (options.store and read_url(options.store).family is Family.DOCUMENTS):
+        raise SetupError("--documents needs --store with the URL of a document service")
     prefix = f"demo_{uuid4().hex[:8]}_"
     store = options.store or f"sqlite:///{folder}/store.db"
     given: tuple[tuple[Role, str], ...] = (("store", store), ("tokens", options.dedup_url), ("blobs", options.blobs))
@@ -62,6 +66,8 @@ def choose_locations(options: DemoOptions, folder: Path) -> Locations:
         deduplication=options.deduplication,
         dedup_url=_own_part(dedup_url, prefix) if has_dedup_url and dedup_url else "",
         blobs=_own_part(options.blobs, prefix) if options.blobs else "",
+        documents=options.documents,
+        collection=options.collection,
     )
 
 

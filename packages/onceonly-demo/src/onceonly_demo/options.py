@@ -17,7 +17,8 @@ class Deduplication(StrEnum):
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run. Empty URLs mean SQLite files in a temporary folder. `dedup_url` is for tokens or marks; default: the store.
 
-    An empty `blobs` means that no blobs are created.
+    An empty `blobs` means that no blobs are created. With `documents`, handlers also write documents of the application, in
+    `collection`; empty: the store's.
     """
 
     flights: int = 5000
@@ -28,6 +29,8 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     transport: str = ""
     dedup_url: str = ""
     blobs: str = ""
+    documents: bool = False
+    collection: str = ""
     seed: int = 2013
 
     @property

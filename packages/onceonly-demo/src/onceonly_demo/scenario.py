@@ -111,6 +111,7 @@ class Scenario:
             marks=found.marks + marks,
             swept_tokens=self._swept_tokens,
             swept_attempts=self._swept_attempts,
+            half_batches=found.half_batches,
         )
 
     async def _sweep(self) -> None:

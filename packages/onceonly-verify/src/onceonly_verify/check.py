@@ -13,7 +13,7 @@ from onceonly_verify.actors.maintenance import maintenance_roles
 from onceonly_verify.actors.owners import owner_roles
 from onceonly_verify.actors.relays import relay_roles, shared_sweeper_roles, sweeper_roles, transaction_roles
 from onceonly_verify.actors.timekeeping import expiry_roles, timed
-from onceonly_verify.roles import Role, endpoint_roles, peerless_roles
+from onceonly_verify.roles import Role, endpoint_roles, peerless_roles, stale_roles
 from onceonly_verify.workload import BILLING, SHOP, DeduplicationMode, Workload, copies
 from onceonly_verify.world import Bounds, count
 
@@ -39,6 +39,8 @@ class Check(Struct, frozen=True):
     janitors: int = 0
     peerless: int = 0
     """How many workers lack the setting for other services."""
+    stale: int = 0
+    """How many workers do not know of changes of the retention when they receive: their processes were started before."""
     batch: int = 1
     isolated: bool = False
     """Whether units undo each failed handler alone from the start."""
@@ -59,6 +61,7 @@ class Check(Struct, frozen=True):
         roles = (
             *workers,
             *peerless_roles(self.workload, workers=self.peerless, batch=self.batch),
+            *stale_roles(self.workload, workers=self.stale, batch=self.batch),
             *transaction_roles(self.workload),
             *host_roles(self.workload),
             *client_roles(self.workload),
@@ -103,16 +106,34 @@ class Check(Struct, frozen=True):
         busy = [each, size, *taken, *host] if self.workers else []
         relays = [f"{count(self.relays, 'relay', 'relays')}{where}"] if self.relays else []
         peerless = [f"{count(self.peerless, 'worker', 'workers')} without peers"] if self.peerless else []
+        stale = [f"{count(self.stale, 'worker', 'workers')} from before a change"] if self.stale else []
         sweepers = [count(self.sweepers, "sweeper", "sweepers")] if self.sweepers else []
         sweepers += [f"{count(self.shared_sweepers, 'sweeper', 'sweepers')} of all endpoints"] if self.shared_sweepers else []
         janitors = [count(self.janitors, "janitor", "janitors")] if self.janitors else []
         kept = [self.workload.deduplication.value] if self.workload.deduplication is not DeduplicationMode.CLAIMS else []
         timing = self.workload.timing
         time = [count(timing.steps, "step of the clock", "steps of the clock")] if timing else []
+        changes = self.workload.changes
+        if changes:
+            time = [f"a retention of {changes.before} slices, then of {' and of '.join(map(str, changes.after))}"]
+            time.append(count(changes.steps, "step of the clock", "steps of the clock"))
         if timing and {*timing.skews, *timing.sweeper_skews} != {0}:
             time.append("clocks that differ by a step")
         return ", ".join(
-            [*chained, *copied, *started, *busy, *peerless, *relays, *sweepers, *janitors, *kept, *time, self.bounds.text()]
+            [
+                *chained,
+                *copied,
+                *started,
+                *busy,
+                *stale,
+                *peerless,
+                *relays,
+                *sweepers,
+                *janitors,
+                *kept,
+                *time,
+                self.bounds.text(),
+            ]
         )
 
 

@@ -30,6 +30,7 @@ from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Mess
 from onceonly.model.record import Decision
 from onceonly.model.remote import HTTP, REQUEST, RemoteRequest, Response, Verb, requested
 from onceonly.model.retry import RetryDecision
+from onceonly.ports.documents import DocumentAddress
 from onceonly.ports.environment import Clock
 from onceonly.ports.store import Resources
 from onceonly_verify.driver import CheckerDriver
@@ -50,6 +51,10 @@ RAISED: Mapping[End, type[OnceOnlyError]] = {
     End.HOPELESS: PermanentFailure,
 }
 """What an adapter raises that ends a handler's unit."""
+
+
+ROWS = DocumentAddress("", ("rows",))
+"""The document of the application with the rows of all entities."""
 
 
 class EventClock:
@@ -114,7 +119,7 @@ class CheckedHandlers:
             runs = [await self._choose(message, resources, is_only=len(messages) == 1) for message in messages]
         async with resources.attempt():
             for message, (end, mark) in zip(messages, runs, strict=True):
-                self._write(message, resources, mark)
+                await self._write(message, resources, mark)
                 if end is End.FAILS:
                     self._note(note_failure, message.body.decode(), self._attempts[message.identity] + 1)
             if len(messages) > 1 and self.workload.batched is Batched.SETS_ASIDE:
@@ -197,15 +202,27 @@ class CheckedHandlers:
         if end is End.REFUSED:
             resources.get(self._programs.stores.Notebook).refuse(reason_blaming("a deferred constraint", text))
 
-    def _write(self, message: Message, resources: Resources, mark: str) -> None:
-        """Add a row: to the notebook, or to those that are the state of the entity."""
+    async def _write(self, message: Message, resources: Resources, mark: str) -> None:
+        """Add a row: to the notebook, or to those that are the state of the entity, and to a document of the application."""
         text = message.body.decode()
         if message.unit:
             entities: Any = resources.get(Entities)
             entities.write(message.unit, encode_rows((*decode_rows(entities.read(message.unit)), (text, mark))))
+            if self.workload.application:
+                await self._write_document(resources, (text, mark))
         else:
             notebook: Any = resources.get(self._programs.stores.Notebook)
             notebook.write(text, mark)
+
+    async def _write_document(self, resources: Resources, row: tuple[str, str]) -> None:
+        """Add a row to the document that all entities share. Like `context.documents`, ask for a retry if it is not read."""
+        documents: Any = resources.get(self._programs.application.ApplicationDocuments)
+        try:
+            found = await documents.get(ROWS)
+        except CommitFailed as error:
+            raise HandlerFailed(_failure(End.LATER, row[0])) from error
+        if problem := documents.put(ROWS, encode_rows((*decode_rows(found), row))):
+            raise RuntimeError(problem)
 
     def _note(self, function: Callable[..., Any], text: str, count: int) -> None:
         """Note a run of a handler with its instant, where the delays of retries are checked."""

@@ -17,8 +17,10 @@ from onceonly.model.message import Headers, Message
 from onceonly.model.ring import Bucketing, Undecidable
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.memory_ports.ring import RingSettings, RingWorld
+from onceonly_verify.memory_ports.rings import RingsWorld, place_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import STEP
+from onceonly_verify.workload import RingChanges
 
 WIDTH = STEP
 FULL = 2
@@ -41,6 +43,18 @@ class TimedRing(RingWorld, frozen=True):
 def first_ring(programs: Programs, now: int = START) -> Any:
     """Return what a store knows at the beginning: nothing, with all buckets labelled."""
     return programs.ring.look(TimedRing(now=now), programs.ring.RingSettings(BUCKETING, now))[0]
+
+
+def bucketing_of(slices: int) -> Bucketing:
+    """Return how time is cut in a small ring that keeps claims for this retention."""
+    return Bucketing(slices * WIDTH // FULL, buckets=4, full=FULL)
+
+
+def first_rings(programs: Programs, changes: RingChanges) -> Any:
+    """Return what a store knows at the beginning whose retention changes: one ring, with all buckets labelled."""
+    bucketing = bucketing_of(changes.before)
+    ring = programs.rings.ClosableRing(bucketing, programs.rings.first_labels(bucketing, START))
+    return programs.rings.RingsWorld(rings=(ring,), now=START)
 
 
 def tick(world: TimedRing) -> tuple[TimedRing, None]:
@@ -90,6 +104,11 @@ def ring_in(worlds: Mapping[str, Any]) -> TimedRing:
     return next(world for world in worlds.values() if isinstance(world, TimedRing))
 
 
+def rings_in(worlds: Mapping[str, Any]) -> RingsWorld | None:
+    """Return the store whose retention changes, of whichever programs, where there is one."""
+    return next((world for world in worlds.values() if hasattr(world, "routes")), None)
+
+
 @lru_cache(maxsize=10_000)
 def _message(headers: Headers, body: bytes) -> Message:
     event = take_apart(headers, body)
@@ -101,13 +120,23 @@ def bar_of(ring: TimedRing, instant: int) -> Undecidable | None:
     return BUCKETING.undecidable_reason(instant, ring.buckets[BUCKETING.bucket(instant)].start, ring.now)
 
 
+def bar_in(world: RingsWorld, instant: int) -> Undecidable | None:
+    """Return what bars a message of this instant now, where the retention changes."""
+    place = place_of(world, world.routes, instant)
+    ring = world.rings[place.ring]
+    return ring.bucketing.undecidable_reason(instant, ring.held(place.start), world.now)
+
+
 def is_to_come(worlds: Mapping[str, Any], broker: Any, batch: tuple[Any, ...]) -> bool:
     """Return whether one of these is not sent yet, or is a copy that waits for its bucket, which would be put off again."""
-    ring, due = ring_in(worlds), {entry.number: entry.due for entry in broker.entries}
+    rings, due = rings_in(worlds), {entry.number: entry.due for entry in broker.entries}
+    now = ring_in(worlds).now if rings is None else rings.now
     for delivery in batch:
         instant = _message(delivery.headers, delivery.body).instant
-        if instant > ring.now + WIDTH:
+        if instant > now + WIDTH:
             return True
-        if due[delivery.receipt.number] and instant and bar_of(ring, instant) is Undecidable.SLOT_NOT_READY:
-            return True
+        if due[delivery.receipt.number] and instant:
+            bar = bar_of(ring_in(worlds), instant) if rings is None else bar_in(rings, instant)
+            if bar is Undecidable.SLOT_NOT_READY:
+                return True
     return False

@@ -49,6 +49,8 @@ FORMS: dict[str, tuple[str, ...]] = {
     "load": (FAILED,),
     "save": (FAILED, *_UNKNOWN),  # a repeated one finds another version, for ever
     "keys": (FAILED,),
+    "read": (FAILED,),
+    "save_together": (FAILED, *_UNKNOWN),
     "row-open": (FAILED, *_UNKNOWN),
     "row-cancel": (FAILED, *_UNKNOWN, DUPLICATED),
     "row-remove": (FAILED, *_UNKNOWN, DUPLICATED),
@@ -84,7 +86,18 @@ FORMS: dict[str, tuple[str, ...]] = {
 Of a call over many items any part may happen as well; of one that only reads, every failure is the same.
 """
 LATE = frozenset(
-    {"commit", "send", "save", "token-prepare", "artifact-create", "remote-put", "remote-call", "call-put", "row-open"}
+    {
+        "commit",
+        "send",
+        "save",
+        "save_together",
+        "token-prepare",
+        "artifact-create",
+        "remote-put",
+        "remote-call",
+        "call-put",
+        "row-open",
+    }
 )
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
 

@@ -99,6 +99,11 @@ def _is_remembered(call: PortOperation, dedup: Any, _ledger: Ledger) -> bool:
     return bool(dedup.keys.issuperset(call.arguments[0]))
 
 
+def _is_all(_call: PortOperation, _rings: Any, _ledger: Ledger) -> bool:
+    """It is the only call of its run, at any moment: what others do before it they do before the run as well."""
+    return True
+
+
 def _are_over(identities: Iterable[Any], store: Any) -> bool:
     """Return whether all are claimed and have nothing pending: claims stay, and a record comes only with its claim.
 
@@ -120,4 +125,7 @@ _RULES = {
     "token-prepare": _prepares_alone,
     "dedup-contains": _is_remembered,
     "dedup-add": _is_remembered,
+    "ring-rotate": _is_all,
+    "ring-change": _is_all,
+    "ring-tick": _is_all,
 }

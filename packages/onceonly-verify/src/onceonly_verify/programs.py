@@ -13,6 +13,7 @@ from onceonly_verify.mutations import CodeChange, DoesNotApply, mutated
 MODULES = {
     "onceonly.model.identity": "identity",
     "onceonly.model.retry": "retry",
+    "onceonly.model.retention": "",
     "onceonly.algorithms.admission": "admission",
     "onceonly.algorithms.remote_call": "",
     "onceonly.algorithms.effects": "effects",
@@ -32,6 +33,7 @@ MODULES = {
     "onceonly.adapters.memory.run_markers": "run_markers",
     "onceonly.adapters.memory.transactions": "transactions",
     "onceonly_verify.memory_ports.ring": "ring",
+    "onceonly_verify.memory_ports.rings": "rings",
     "onceonly_verify.memory_ports.database": "database",
     "onceonly_verify.memory_ports.dedup": "dedup",
     "onceonly_verify.memory_ports.tokens": "tokens",
@@ -41,6 +43,9 @@ MODULES = {
     "onceonly_verify.memory_ports.remote": "remote",
     "onceonly.adapters.memory.documents": "memory_documents",
     "onceonly.documents.compare_and_set": "",
+    "onceonly.documents.recent": "",
+    "onceonly.documents.application": "application",
+    "onceonly.documents.retention": "retention",
     "onceonly.documents.store": "documents",
     "onceonly.documents.pending": "document_pending",
     "onceonly.documents.register": "register",
@@ -75,6 +80,7 @@ class Programs(NamedTuple):
     stored_rows: Any
     transactions: Any
     ring: Any
+    rings: Any
     database: Any
     database_transactions: Any
     dedup: Any
@@ -84,6 +90,8 @@ class Programs(NamedTuple):
     remote: Any
     execution: Any
     memory_documents: Any
+    application: Any
+    retention: Any
     documents: Any
     marks: Any
     document_pending: Any

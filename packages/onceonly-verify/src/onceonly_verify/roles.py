@@ -139,6 +139,28 @@ def sharing(broker: Any, role: "Role", transports: Any) -> Iterator[Begun]:
         yield world, tuple(replace(delivery, queue=role.queue) for delivery in batch)
 
 
+def stale_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
+    """Return workers of the first endpoint whose processes were started before any change of the retention."""
+    return (
+        Role(
+            endpoint=workload.endpoints[0],
+            queue=f"{workload.endpoints[0]}, started before",
+            label=f"{workload.labels[0]}started before: ",
+            workers=workers,
+            batch=batch,
+            begins=sharing,
+            waits=is_to_come,
+            program=deliver_batch_as_before,
+        ),
+    )[: 1 if workers else 0]
+
+
+def deliver_batch_as_before(programs: Programs, batch: Batch, ports: Ports) -> Coroutine[Any, Any, Any]:
+    """Run the shipping delivery shell in a process that has read its rings before any change."""
+    cast("Any", ports.store).started_early()
+    return deliver_batch(programs, batch, ports)
+
+
 def peerless_roles(workload: Workload, *, workers: int, batch: int) -> tuple[Role, ...]:
     """Return workers of the first endpoint without the setting for other services.
 

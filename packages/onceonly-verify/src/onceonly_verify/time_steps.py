@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.documents import DocumentsWorld
 from onceonly.adapters.memory.world import PortOperation, WorldPart
-from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly.model.message import Delivery
+from onceonly.model.retention import CLOCK_MARGIN_MS
 from onceonly.model.token import Token
 from onceonly.ports.documents import Change
 from onceonly_verify.driver import CheckerDriver
@@ -48,6 +48,7 @@ class Timing(Struct, frozen=True, kw_only=True):
     * `looks`: the delays before the looks of a control message.
     * `sweep_after`: the age from which a sweeper treats an attempt as dead.
     * `retry_after`: the delays that the retry policy promises after the first failure, the second, and so on.
+    * `changes`: the retentions that an operator sets, each once and at any moment, one after another.
     * `forgets`: whether something must be forgotten and handled again in some history.
     """
 
@@ -62,7 +63,13 @@ class Timing(Struct, frozen=True, kw_only=True):
     looks: tuple[int, ...] = (2,)
     sweep_after: int = 2
     retry_after: tuple[int, ...] = ()
+    changes: tuple[int, ...] = ()
     forgets: bool = False
+
+    @property
+    def shortest(self) -> int:
+        """The shortest retention that ever holds, in milliseconds."""
+        return min(self.retention, *self.changes) * STEP if self.changes else self.kept
 
     @property
     def kept(self) -> int:
@@ -269,7 +276,8 @@ def drop_expired(world: ExpiringWorld, now: int) -> tuple[ExpiringWorld, None]:
     """Drop what has expired, as the service does by its own clock."""
     gone = world.expired(now)
     left = frozenset(replace(each, body=None) if each.key in gone else each for each in world.written)
-    return ExpiringWorld(left, frozenset((key, at) for key, at in world.expires if key not in gone)), None
+    kept = frozenset((key, at) for key, at in world.expires if key not in gone)
+    return replace(world, written=left, expires=kept), None
 
 
 @cache
@@ -280,6 +288,7 @@ def _keeping_expiry(function: Callable[..., Any]) -> Callable[..., Any]:
         for change, version in zip(changes, answers, strict=True):
             if version is not None:
                 expires[change.key] = change.expires
-        return ExpiringWorld(after.written, frozenset((key, at) for key, at in expires.items() if at)), answers
+        kept = frozenset((key, at) for key, at in expires.items() if at)
+        return replace(world, written=after.written, expires=kept), answers
 
     return save

@@ -211,6 +211,21 @@ class Client(Struct, frozen=True):
     """Whether it sends what the workload says, or nothing."""
 
 
+class RingChanges(Struct, frozen=True, kw_only=True):
+    """How the retention of claims in rings changes, in slices of a ring with the shortest one.
+
+    An operator sets those in `after`, one after another and each at any moment. The clock moves by `steps` slices.
+    With `is_shared`, other endpoints share the ring that is left. With `labels_later`, a bucket is emptied and labelled by two
+    database transactions, as in MariaDB, and the janitor dies in between.
+    """
+
+    before: int
+    after: tuple[int, ...]
+    steps: int
+    is_shared: bool = False
+    labels_later: bool = False
+
+
 class Supervision(Enum):
     """Who ends a process that crashes: itself, or its supervisor on purpose, as at a stop that takes too long."""
 
@@ -246,6 +261,8 @@ class Workload(Struct, frozen=True):
     """That processes which died have handled the arrivals, and sent nothing yet."""
     entities: tuple[tuple[str, str], ...] = ()
     """On which entity the handler of which name works, where entities are kept and it is not the one entity of all others."""
+    application: bool = False
+    """Whether handlers also add their rows to a document of the application, which all entities of the endpoint have."""
     artifacts: int = 0
     """How many artifacts each handled message makes at the first endpoint."""
     requests: int = 0
@@ -290,6 +307,8 @@ class Workload(Struct, frozen=True):
     """How often it is looked how an attempt of theirs ended."""
     timing: Timing | None = None
     """How time passes; None where it stands still."""
+    changes: RingChanges | None = None
+    """What an operator does to the retention of claims in a ring; None where it stays."""
     leases: bool = False
     """Whether relays lease what they take, and come before or after the end of all leases. On documents only."""
     page: int = 10

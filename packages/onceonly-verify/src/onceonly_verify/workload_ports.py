@@ -23,8 +23,8 @@ from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
 from onceonly.ports.transactions import Controls
 from onceonly_verify.board import BOARD, first_board, on_board
-from onceonly_verify.checked_handlers import CheckedHandlers, EventClock, clock_of, decode_rows
-from onceonly_verify.clock import BUCKETING, ClockDriver, first_ring
+from onceonly_verify.checked_handlers import ROWS, CheckedHandlers, EventClock, clock_of, decode_rows
+from onceonly_verify.clock import BUCKETING, ClockDriver, first_ring, first_rings
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.invariants.cleanups import CleanupLog, WatchedArtifacts, WatchedEffects, WatchedRegister, WatchedRequests
 from onceonly_verify.names import fingerprint_of, identities_of, mark_text, name_of
@@ -34,6 +34,7 @@ from onceonly_verify.time_steps import START as BEGINNING
 from onceonly_verify.workload import BLOB, DONE, NOWHERE, SPOILED, SWEPT_TOKENS, WITH_ENTITIES, DeduplicationMode, Workload
 
 TOKENS, DEDUP, ARTIFACTS, REMOTE = "tokens", "dedup store", "artifacts of kind blob", "the other service"
+RETENTION = "stored retention"
 """The names of places beside the stores."""
 STARTS = "starts"
 """The name of the place that knows which runs have begun and not ended."""
@@ -109,6 +110,8 @@ def store_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
     clock = clock_of(workload, driver)
     if workload.deduplication in {DeduplicationMode.CLAIMS, DeduplicationMode.ELSEWHERE}:
         return programs.stores.MemoryStore(driver, endpoint, clock=clock, blocking=workload.blocking)
+    if workload.changes:
+        return programs.rings.MemoryRingsStore(driver, endpoint, clock=EventClock())
     if workload.deduplication is DeduplicationMode.RING:
         timed, still = ClockDriver(driver), EventClock()  # its operations see the clock of the store when they happen
         return programs.ring.MemoryRingStore(timed, endpoint, bucketing=BUCKETING, clock=still, blocking=workload.blocking)
@@ -119,7 +122,24 @@ def store_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, e
     documents = programs.memory_documents.MemoryDocuments(expiring, f"store of {shared}")
     kept = timedelta(milliseconds=workload.timing.kept) if workload.timing else LONG
     history = kept if workload.deduplication is DeduplicationMode.HISTORY else None
-    return programs.documents.DocumentStore(documents, endpoint, clock=clock, history=history)
+    stored = _stored_retention(workload, programs, driver) if history is not None else None
+    return programs.documents.DocumentStore(documents, endpoint, clock=clock, history=history, retention=stored)
+
+
+def _stored_retention(workload: Workload, programs: Programs, driver: CheckerDriver) -> Any:
+    """Return the retention that is stored, where an operator changes it. It has a part of the world of its own."""
+    timing = workload.timing
+    if timing is None or not timing.changes:
+        return None
+    documents = programs.memory_documents.MemoryDocuments(ExpiringDriver(driver), RETENTION)
+    clock = clock_of(workload, driver)
+    return programs.retention.StoredRetention(documents, workload.endpoints[0], clock=clock, configured=timing.kept)
+
+
+def retentions_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> Any:
+    """Return what an operator changes the retention by."""
+    stored = _stored_retention(workload, programs, driver)
+    return programs.retention.DocumentRetentions(stored, clock=clock_of(workload, driver))
 
 
 def _transactions_of(workload: Workload, programs: Programs, driver: CheckerDriver, store: Any, *, endpoint: str) -> Any:
@@ -154,7 +174,9 @@ def marks_of(workload: Workload, programs: Programs, driver: CheckerDriver) -> A
         return programs.dedup.MemoryMarkStore(driver)
     documents = programs.memory_documents.MemoryDocuments(ExpiringDriver(driver), DEDUP)
     kept = timedelta(milliseconds=workload.timing.kept)
-    return programs.marks.DocumentMarkStore(documents, retention=kept, clock=clock_of(workload, driver))
+    clock = clock_of(workload, driver)
+    stored = _stored_retention(workload, programs, driver)
+    return programs.marks.DocumentMarkStore(documents, retention=kept, clock=clock, stored=stored)
 
 
 def remote_requests_of(workload: Workload, programs: Programs, driver: CheckerDriver, *, endpoint: str) -> Any:
@@ -173,7 +195,7 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     if workload.deduplication is DeduplicationMode.DATABASE:
         worlds = {}
     if workload.deduplication is DeduplicationMode.RING:
-        worlds = {place.name: first_ring(programs, *((BEGINNING,) if workload.timing else ())) for place in places}
+        worlds = {place.name: _ring_at_first(workload, programs) for place in places}
     worlds |= _tokens_at_first(workload, programs, places[0].name)
     if workload.deduplication is DeduplicationMode.DEDUP:
         worlds[DEDUP] = ExpiringWorld() if workload.timing else programs.dedup.DedupWorld()
@@ -187,9 +209,17 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     if workload.asked:
         requests = remote_requests_of(workload, programs, CheckerDriver(None), endpoint=workload.endpoints[0])
         worlds[requests.place.name] = requests.place.empty
+    if workload.timing and workload.timing.changes:
+        worlds[RETENTION] = ExpiringWorld()
     if workload.artifacts:
         worlds[ARTIFACTS] = programs.artifacts.ArtifactsWorld()
     return _with_time(worlds) if workload.timing else worlds
+
+
+def _ring_at_first(workload: Workload, programs: Programs) -> Any:
+    if workload.changes:
+        return first_rings(programs, workload.changes)
+    return first_ring(programs, *((BEGINNING,) if workload.timing else ()))
 
 
 def _tokens_at_first(workload: Workload, programs: Programs, store: str) -> dict[str, Any]:
@@ -359,6 +389,11 @@ class Views:
         """Show the store of each endpoint; `worlds` are by their places' names."""
         return {endpoint: self._view(worlds, endpoint) for endpoint in self._workload.endpoints}
 
+    def application_rows(self, worlds: Mapping[str, Any], endpoint: str) -> tuple[tuple[str, str], ...]:
+        """Return the rows in the document of the application that is next to an endpoint's entities."""
+        there = worlds[self._places[endpoint]].application
+        return decode_rows(next((each.body for each in there if each.address == ROWS), None))
+
     def name_of(self, text: str) -> str:
         """Return what a message is, whichever attempt sent it."""
         return name_of(text)
@@ -380,7 +415,10 @@ class Views:
     def _ring(self, worlds: Mapping[str, Any], endpoint: str) -> StoreWorld:
         """What was handled counts as claimed, also when it is forgotten: what matters is that it is not handled again."""
         world = worlds[self._places[endpoint]]
-        claims = {claim for held in world.buckets for claim in held.claims} | {claim for claim, _ in world.arrivals}
+        if self._workload.changes:
+            claims = set(world.stored)
+        else:
+            claims = {claim for held in world.buckets for claim in held.claims} | {claim for claim, _ in world.arrivals}
         bodies = {name_of(text): fingerprint_of(text) for text, _ in world.notes}
         claims |= {(identity, bodies[name]) for identity, name in self._names[endpoint].items() if name in bodies}
         records = tuple(StoredRecord(each.record, each.at) for each in world.records)

@@ -8,13 +8,15 @@ from msgspec import Struct
 
 from onceonly.documents.limits import DOCUMENT_LIMITS
 from onceonly.model.errors import SetupError
-from onceonly.systems.urls import Hiding, is_plain_http, read_options, read_seconds, split_parts
+from onceonly.systems import KeySpace
+from onceonly.systems.urls import Hiding, is_plain_http, read_options, read_seconds, server_of, split_parts
 
 DEFAULT_KEY_PREFIX = "onceonly/"
-_DYNAMODB_OPTIONS = ("endpoint", "prefix", "timeout")
+DEFAULT_VERSION_ATTRIBUTE = "_version"
+_DYNAMODB_OPTIONS = ("endpoint", "prefix", "timeout", "version_attribute")
 _EXAMPLES = {"dynamodb": "dynamodb://eu-central-1/onceonly", "s3": "s3://my-bucket/onceonly", "sqs": "sqs://eu-central-1"}
 _SERVICES = {"dynamodb": "DynamoDB", "s3": "S3", "sqs": "SQS"}
-_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 LONGEST_KEY = DOCUMENT_LIMITS["S3"].key  # bytes of UTF-8, as S3 counts them
 _S3_OPTIONS = ("region", "endpoint", "timeout")
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.!*'()=,@:+$&; ")
@@ -58,25 +60,34 @@ def read_access(parts: SplitResult, options: Mapping[str, str], region: str) -> 
 
 
 class DynamoDBAddress(Struct, frozen=True, kw_only=True):
-    """A table, and the prefix that begins every key in it."""
+    """A table, and the prefix that begins every key in it.
+
+    `version_attribute` is the attribute of items of the application that is new with every write.
+    """
 
     access: AwsAccess
     table: str
     prefix: str = DEFAULT_KEY_PREFIX
+    version_attribute: str = DEFAULT_VERSION_ATTRIBUTE
 
 
 def read_dynamodb(url: str) -> DynamoDBAddress:
-    """Take `dynamodb://region/table?endpoint=...&prefix=...` apart. Raises SetupError."""
+    """Take `dynamodb://region/table?endpoint=...&prefix=...&version_attribute=...` apart. Raises SetupError."""
     parts, options = split_url(url, "dynamodb", _DYNAMODB_OPTIONS)
     table, prefix = parts.path.removeprefix("/"), options.get("prefix", DEFAULT_KEY_PREFIX)
-    if not parts.hostname or not _TABLE_NAME.fullmatch(table):
+    if not parts.hostname or not TABLE_NAME.fullmatch(table):
         raise SetupError(
             f"a DynamoDB URL needs a region and a table, such as {_EXAMPLES['dynamodb']}. "
             "A table name has 3 to 255 letters, digits, and any of _ . -"
         )
     if not re.fullmatch(r"[A-Za-z0-9_./-]{1,64}", prefix):
         raise SetupError(f"option prefix={prefix!r}: use 1 to 64 letters, digits, and any of _ . / -")
-    return DynamoDBAddress(access=read_access(parts, options, parts.hostname), table=table, prefix=prefix)
+    version = options.get("version_attribute", DEFAULT_VERSION_ATTRIBUTE)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", version):
+        raise SetupError(f"option version_attribute={version!r}: use 1 to 255 letters, digits, and any of _ . -")
+    return DynamoDBAddress(
+        access=read_access(parts, options, parts.hostname), table=table, prefix=prefix, version_attribute=version
+    )
 
 
 class S3Address(Struct, frozen=True, kw_only=True):
@@ -125,3 +136,17 @@ def read_s3(url: str) -> S3Address:
         bucket=parts.hostname or "",
         prefix=f"{prefix}/" if prefix else "",
     )
+
+
+def s3_keys(url: str) -> KeySpace:
+    """Return the keys below the prefix of a URL. The name of a bucket is unique on AWS, in all regions. Raises SetupError."""
+    place = read_s3(url)
+    server = server_of(place.access.endpoint) if place.access.endpoint else ""
+    return KeySpace(f"{'' if server.endswith('.amazonaws.com') else server}/{place.bucket}", place.prefix)
+
+
+def dynamodb_keys(url: str) -> KeySpace:
+    """Return the keys of a URL's prefix, in a table of a region or of a service of one's own. Raises SetupError."""
+    place = read_dynamodb(url)
+    access = place.access
+    return KeySpace(f"{server_of(access.endpoint) if access.endpoint else access.region}/{place.table}", place.prefix)

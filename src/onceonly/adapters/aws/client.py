@@ -55,7 +55,7 @@ NOT_ALLOWED = frozenset(
 _UNSENT = (NoCredentialsError, PartialCredentialsError, ConnectTimeoutError)
 _BROKEN: tuple[type[Exception], ...] = (BotoCoreError, ClientError, ResponseParserError, aiohttp.ClientError, *DRIVER_FAULTS)
 _LARGE = 256 * 1024
-_CLIENT_ERRORS = range(400, 500)
+CLIENT_ERRORS = range(400, 500)
 _MODELS = create_loader()  # the descriptions of services: large files, read once for all clients
 Client: TypeAlias = Any
 Answer: TypeAlias = Mapping[str, Any]
@@ -141,6 +141,11 @@ def code_of(error: ServiceError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def status_of(error: ServiceError) -> int:
+    """Return the HTTP status of an answer, 0 if it has none."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
 def request_id(answer: Answer) -> str:
     """Return the service's own name for an answer.
 
@@ -185,7 +190,7 @@ def _translate(error: Exception, what: str, definite: DefiniteError) -> OnceOnly
     if isinstance(error, ClientError):
         code = code_of(error)
         text = f"{what}: {error.response.get('Error', {}).get('Message', '') or 'no reason given'} ({code})"
-        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") in _CLIENT_ERRORS:
+        if status_of(error) in CLIENT_ERRORS:
             if code in definite.refused:
                 return CommitRefused(text)
             if code in definite.failed or code in NOT_ALLOWED:

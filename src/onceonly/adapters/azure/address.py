@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from onceonly.model.errors import SetupError
-from onceonly.systems.urls import Hiding, is_plain_http, read_options, split_parts
+from onceonly.systems import KeySpace
+from onceonly.systems.urls import Hiding, is_plain_http, read_options, server_of, split_parts
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 _ENDPOINT = {"table": "TableEndpoint", "blob": "BlobEndpoint", "queue": "QueueEndpoint"}
@@ -36,6 +37,14 @@ def read_table(url: str) -> AzureAddress:
 def read_blob(url: str) -> AzureAddress:
     """Read `azure-blob://account/container/prefix?endpoint=`. Raises SetupError, which never repeats a key."""
     return read_address(url, "blob")
+
+
+def blob_keys(url: str) -> KeySpace:
+    """Return the names below the folder of a URL, in a container of an account. Raises SetupError."""
+    address = read_blob(url)
+    container, *folders = address.parts
+    folder = "".join(f"{part}/" for part in folders)
+    return KeySpace(f"{server_of(address.endpoint)}/{address.account}/{container}", folder)
 
 
 def read_address(url: str, service: str) -> AzureAddress:

@@ -8,4 +8,6 @@ SYSTEM = System(
     drivers={"": Driver(("azure.cosmos", "aiohttp"), "onceonly[cosmos]")},
     documents=imported("onceonly.adapters.cosmos.documents"),
     lists_pending=True,
+    saves_together=True,
+    parts="prefix",
 )

@@ -3,6 +3,9 @@
 The driver sends a request again by several policies of its own: for throttling, lost connections (writes too, although the
 service may have applied them), unavailable regions, and 503. `_SentOnce` stands below them all: it lets each write pass once.
 Below it aiohttp repeats on its own; see `sent_once`.
+
+A request that was refused as one too many is not repeated. But no other request of this client is sent before the time has
+passed that the service asked to wait (`x-ms-retry-after-ms`): `Pause`.
 """
 
 import asyncio
@@ -26,7 +29,6 @@ from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.no_retry import SentTwiceError, sent_once, session
 from onceonly.model.errors import CommitFailed, DriverMissing, OnceOnlyError, OutcomeUnknown, SetupError
 
-_LOST: tuple[type[Exception], ...] = (AzureError, *DRIVER_FAULTS)
 _LARGE = 1 << 20  # above this aiohttp wants a stream, so that it can send in pieces
 _NOT_WRITTEN = {
     400,
@@ -37,8 +39,45 @@ _NOT_WRITTEN = {
     449,  # another write was in the way
 }
 """Statuses that say the write was refused, and not by its condition."""
+TOO_MANY_REQUESTS = 429
 _OPTIONS_OF_THE_DRIVER = ("global_endpoint_manager", "timeout")
 _IS_SENT = "onceonly_is_sent"
+_LONGEST_PAUSE_SECONDS = 3600.0
+"""A service that asks for more does not mean it."""
+
+
+class ThrottledError(Exception):
+    """A request was not sent, because the service asked to wait for longer than a request may take."""
+
+
+LOST: tuple[type[Exception], ...] = (AzureError, SentTwiceError, ThrottledError, *DRIVER_FAULTS)
+"""What a request can raise."""
+
+
+class Pause:
+    """Holds back all requests of a client for as long as the service asked when it refused one as too many."""
+
+    def __init__(self, longest: float) -> None:
+        """Hold a request back for at most `longest` seconds, and refuse it otherwise."""
+        self._longest = longest
+        self._until = 0.0
+
+    def asked(self, milliseconds: object) -> None:
+        """Note what the service asked for: the value of its header or its field, as text or a number."""
+        try:
+            seconds = float(str(milliseconds)) / 1000
+        except ValueError:
+            return
+        if 0 < seconds < _LONGEST_PAUSE_SECONDS:
+            self._until = max(self._until, asyncio.get_running_loop().time() + seconds)
+
+    async def over(self) -> None:
+        """Wait until it is over. Raises ThrottledError if that takes too long."""
+        now = asyncio.get_running_loop().time
+        while (left := self._until - now()) > 0:
+            if left > self._longest:
+                raise ThrottledError(f"Cosmos DB asked to wait {left:.1f} s more; nothing was sent")
+            await asyncio.sleep(left)
 
 
 class Account:
@@ -46,6 +85,7 @@ class Account:
 
     def __init__(self, address: CosmosAddress) -> None:
         self.address = address
+        self.pause = Pause(address.timeout)
         self._client: CosmosClient | None = None
         self._connecting = asyncio.Lock()
         self._open = AsyncExitStack()
@@ -56,7 +96,7 @@ class Account:
                 async with AsyncExitStack() as opening:
                     try:
                         client = await opening.enter_async_context(await self._new_client(opening))
-                    except _LOST as error:
+                    except LOST as error:
                         raise refused_setup(error, self.address) from error
                     await self._open.enter_async_context(opening.pop_all())
                 self._open.push_async_callback(_wait_for_region_refresh, client, self.address.timeout)
@@ -74,7 +114,7 @@ class Account:
 
     async def _new_client(self, opening: AsyncExitStack) -> CosmosClient:
         policy = ConnectionPolicy()
-        policy.ConnectionRetryConfiguration = _SentOnce()  # type: ignore[assignment] # any policy will do, says the code
+        policy.ConnectionRetryConfiguration = _SentOnce(self.pause)  # type: ignore[assignment] # any policy will do, says the code
         policy.RetryOptions = type(policy.RetryOptions)(max_retry_attempt_count=0)  # "too many requests" is for the caller
         credential: Any = self.address.key or await opening.enter_async_context(_identity())
         return CosmosClient(
@@ -93,8 +133,22 @@ class Account:
 class _SentOnce(AsyncHTTPPolicy):  # type: ignore[type-arg] # the driver's own requests pass through
     """Stands in the place of the driver's policy for connections, above the network and below all that repeats."""
 
+    def __init__(self, pause: Pause) -> None:
+        super().__init__()
+        self._pause = pause
+
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        """Send a read, or a write for the first time. Raises SentTwiceError for a write that was sent before."""
+        """Send a read, or a write for the first time, after the pause that the service asked for.
+
+        Raises SentTwiceError for a write that was sent before, ThrottledError.
+        """
+        await self._pause.over()
+        answer = await self._send(request)
+        if answer.http_response.status_code == TOO_MANY_REQUESTS:
+            self._pause.asked(answer.http_response.headers.get("x-ms-retry-after-ms"))
+        return answer
+
+    async def _send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
         options = request.context.options
         parameters = options.pop("request_params", None)
         for name in _OPTIONS_OF_THE_DRIVER:
@@ -127,19 +181,21 @@ def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
 
     That the condition of a write was not met is an answer, not an error; see the store.
     """
-    text = f"Cosmos DB: {_first_line(error)}"
+    text = f"Cosmos DB: {first_line(error)}"
     if isinstance(error, CosmosHttpResponseError):
         is_definite = error.status_code in _NOT_WRITTEN
+    elif isinstance(error, ServiceRequestError):
+        is_definite = isinstance(error.inner_exception, ClientConnectorError)
     else:
-        is_definite = isinstance(error, ServiceRequestError) and isinstance(error.inner_exception, ClientConnectorError)
+        is_definite = isinstance(error, ThrottledError)
     return CommitFailed(text) if reads or is_definite else OutcomeUnknown(text)
 
 
 def refused_setup(error: Exception, address: CosmosAddress) -> OnceOnlyError:
     """Return what a person must change when a start fails, or that the service is away."""
     if isinstance(error, CosmosHttpResponseError) and error.status_code in {401, 403}:
-        return SetupError(f"{address.endpoint} refused this key, identity or network: {_first_line(error)}")
-    return CommitFailed(f"Cosmos DB at {address.endpoint}: {_first_line(error)}")
+        return SetupError(f"{address.endpoint} refused this key, identity or network: {first_line(error)}")
+    return CommitFailed(f"Cosmos DB at {address.endpoint}: {first_line(error)}")
 
 
 async def _wait_for_region_refresh(client: CosmosClient, timeout: float) -> None:  # noqa: ASYNC109 - it ends the wait, and raises nothing
@@ -164,6 +220,6 @@ async def _identity() -> AsyncIterator[Any]:
         yield credential
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first line of the driver's message; the others repeat it."""
     return (str(error).splitlines() or [type(error).__name__])[0]

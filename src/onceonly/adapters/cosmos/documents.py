@@ -1,8 +1,9 @@
-"""Documents in a Cosmos DB container: `id` is the key and the partition, `body` the JSON object, for people too.
+"""Documents in a Cosmos DB container: each is an item, with the JSON object in it, for people too. See `items` for its form.
 
 Inserts are creates, replaces and deletes bear the ETag they expect (If-Match). Each document has a fresh random `attempt`,
-so that an ETag can never come again even where a service would compute it from the content. Transactional batches are not
-used: each document is a partition of its own, so that load is spread.
+so that an ETag can never come again even where a service would compute it from the content. In a container of its own each
+document is a partition, so that load is spread. In a container of the application's (`?partition_key=`) a document is in the
+partition of its unit, and `save_together` writes it and documents of the application in one transactional batch (`batches`).
 
 Reads must see every acknowledged write. Of the five consistency levels of an account only Strong promises that, in one
 region and in several. Session promises it to the writer's session only, Consistent Prefix and Eventual to none. Bounded
@@ -14,41 +15,50 @@ The emulator of the tests proves the conditions on single documents, the names a
 how the service spreads a list over partitions. Never set it for an account that matters.
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from string import ascii_letters, digits
 from typing import Any
-from uuid import uuid4
 
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError
 from azure.cosmos import PartitionKey
 from azure.cosmos.aio import ContainerProxy
-from azure.cosmos.exceptions import CosmosHttpResponseError, CosmosResourceExistsError, CosmosResourceNotFoundError
+from azure.cosmos.exceptions import (
+    CosmosBatchOperationError,
+    CosmosHttpResponseError,
+    CosmosResourceExistsError,
+    CosmosResourceNotFoundError,
+)
+from msgspec.structs import replace
 
-from onceonly.adapters.cosmos.address import read_address
-from onceonly.adapters.cosmos.client import Account, open_account, refused_setup, translated
+from onceonly.adapters.cosmos.address import CosmosAddress, read_address
+from onceonly.adapters.cosmos.batches import (
+    MOST_OPERATIONS,
+    address_problem,
+    body_of,
+    operations_of,
+    problem_of,
+    refused,
+    version_of,
+)
+from onceonly.adapters.cosmos.client import LOST, Account, open_account, refused_setup, translated
+from onceonly.adapters.cosmos.items import OWN_PARTITION, ItemPlace, Items, OwnPartitions, Partitions, SharedPlace, listed_for
 from onceonly.documents.bulk import read_all, write_all
-from onceonly.documents.clients import DRIVER_FAULTS
-from onceonly.documents.encoding import NativeValues, decode_key, from_native, is_text, key_encoder, to_native
-from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.documents.no_retry import SentTwiceError
+from onceonly.documents.encoding import is_text
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits, shorter
 from onceonly.documents.pending_order import before_of, entry_of, order_of
-from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.ports.documents import Change, Document, PendingDocument, Version
+from onceonly.formats.partitions import split_key
+from onceonly.model.errors import CommitRefused, OutcomeUnknown, SetupError
+from onceonly.ports.documents import Change, Document, DocumentAddress, DocumentWrite, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 __all__ = ["CosmosDocuments", "create", "open_documents"]
 
 _AT_ONCE = 16
-_LONGEST_TTL_SECONDS = 2**31 - 1
-_NATIVE = NativeValues(  # its numbers are those of JavaScript, and so may be the order of its fields
-    least=-(2**53), greatest=2**53, whole_floats=False, is_name=lambda name: not name.isdigit() and name != "__proto__"
+_LONGEST_ID = 1023
+_NO_PARTITION = (
+    "the handler has no partition_key=, so its documents are in a partition of their own: set it to what tells the partition "
+    "from the message"
 )
-_encode = key_encoder(ascii_letters + digits + "_-:")
-_LOST: tuple[type[Exception], ...] = (AzureError, SentTwiceError, *DRIVER_FAULTS)
-_PARTITION = "/id"
 
 
 class CosmosDocuments:
@@ -58,20 +68,27 @@ class CosmosDocuments:
     default time to live; `create` sets that to "on, without a default".
     """
 
-    limits = DOCUMENT_LIMITS["Cosmos DB"]
+    max_together = MOST_OPERATIONS - 1
 
     def __init__(self, account: Account, *, clock: Clock) -> None:
+        address = account.address
         self._account = account
         self._clock = clock
+        self._partitions = Partitions(address.prefix, address.paths) if address.paths else None
+        self._items: Items = self._partitions or OwnPartitions(address.prefix)
+        limits = DOCUMENT_LIMITS["Cosmos DB"]
+        self.limits = shorter(replace(limits, key=_LONGEST_ID), taken=len(address.prefix), encoded=3)
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
+        """Read documents; see the port. Raises PermanentFailure for one that cannot be in this container."""
         wanted = [key for key in dict.fromkeys(keys) if is_text(key)]
         if not wanted:
             return {}
+        places = {key: self._items.place(key) for key in wanted}
         container = await self._account.container()
-        found = await read_all(wanted, lambda key: self._read(container, _encode(key)), at_once=_AT_ONCE)
+        found = await read_all(wanted, lambda key: self._read(container, places[key]), at_once=_AT_ONCE)
         return {
-            key: Document(body=_body(item), version=item["_etag"])
+            key: Document(body=self._items.body(key, item), version=item["_etag"])
             for key, item in zip(wanted, found, strict=True)
             if item is not None
         }
@@ -80,44 +97,36 @@ class CosmosDocuments:
         check_limits(changes, self.limits)
         if not changes:
             return ()
+        places = {change.key: self._items.place(change.key) for change in changes}
         container = await self._account.container()
-        return await write_all(changes, lambda change: self._write(container, change), at_once=_AT_ONCE)
+        return await write_all(changes, lambda change: self._write(container, places[change.key], change), at_once=_AT_ONCE)
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys in the order of their names; see the port. Raises CommitFailed."""
-        container = await self._account.container()
-        query = f"SELECT TOP {int(limit)} VALUE c.id FROM c WHERE STARTSWITH(c.id, @prefix) AND c.id > @after ORDER BY c.id"  # noqa: S608 - a number
-        parameters: list[dict[str, Any]] = [
-            {"name": "@prefix", "value": _encode(prefix)},
-            {"name": "@after", "value": _encode(after)},
-        ]
-        try:
-            return tuple([decode_key(str(name)) async for name in container.query_items(query, parameters=parameters)])
-        except _LOST as error:
-            raise translated(error, reads=True) from error
+        found = await self._query(
+            self._items.keys_query,
+            limit,
+            {"@prefix": self._items.name(prefix), "@after": self._items.name(after) if after else ""},
+        )
+        return tuple(self._items.key(str(name)) for name in found)
 
     async def pending(
         self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
     ) -> tuple[PendingDocument, ...]:
         """List by a query on a property that only pending documents have, and that is indexed; see the port."""
-        container = await self._account.container()
-        query = (
-            f"SELECT TOP {int(limit)} c.id, c.pending_at FROM c WHERE c.pending_at > @after AND c.pending_at < @before "  # noqa: S608 - a number
-            "AND ARRAY_CONTAINS(c.pending_for, @endpoint) ORDER BY c.pending_at"
+        found = await self._query(
+            self._items.pending_query,
+            limit,
+            {
+                "@endpoint": listed_for(self._account.address.prefix, endpoint),
+                "@after": order_of(after.since, self._items.name(after.key)) if after is not None else "",
+                "@before": before_of(before),
+            },
         )
-        parameters: list[dict[str, Any]] = [
-            {"name": "@endpoint", "value": endpoint},
-            {"name": "@after", "value": order_of(after.since, _encode(after.key)) if after is not None else ""},
-            {"name": "@before", "value": before_of(before)},
-        ]
-        try:
-            found = [item async for item in container.query_items(query, parameters=parameters)]
-        except _LOST as error:
-            raise translated(error, reads=True) from error
-        return tuple(entry_of(str(item["pending_at"]), decode_key(str(item["id"]))) for item in found)
+        return tuple(entry_of(str(item["pending_at"]), self._items.key(str(item["name"]))) for item in found)
 
     async def why_unlisted(self) -> str:
-        """Return why not: where the container indexes nothing automatically, each look would read all documents.
+        """Return why not: where the container does not index the properties of the list, each look would read all documents.
 
         The emulator has no indexes, and is not asked.
         """
@@ -125,15 +134,63 @@ class CosmosDocuments:
             return ""
         try:
             properties = await (await self._account.container()).read()
-        except _LOST as error:
+        except LOST as error:
             raise translated(error, reads=True) from error
-        policy = properties.get("indexingPolicy") or {}
-        paths = {str(each.get("path")) for each in policy.get("includedPaths", ())}
-        if str(policy.get("indexingMode", "consistent")).lower() == "consistent" and (
-            not policy or "/*" in paths or {"/pending_at/?", "/pending_for/[]/?"} <= paths
-        ):
+        paths, words = self._items.unlisted_paths
+        if _indexes(properties, paths):
             return ""
-        return "the container does not index /pending_at/? and /pending_for/[]/?: add both paths to its indexing policy"
+        return f"the container does not index {words}: add both paths to its indexing policy"
+
+    async def read(self, key: str, addresses: Sequence[DocumentAddress]) -> Mapping[DocumentAddress, Document]:
+        """Read documents of the application in the partition of this key; see the port."""
+        place = self._shared_place(key).place
+        wanted = list(dict.fromkeys(addresses))
+        for address in wanted:
+            if problem := address_problem(address):
+                raise CommitRefused(f"cannot read document {address.key!r:.80}: {problem}")
+        container = await self._account.container()
+        places = {address: place._replace(id=str(address.key[0])) for address in wanted}
+        found = await read_all(wanted, lambda address: self._read(container, places[address]), at_once=_AT_ONCE)
+        return {
+            address: Document(body=body_of(item), version=item["_etag"])
+            for address, item in zip(wanted, found, strict=True)
+            if item is not None
+        }
+
+    async def save_together(self, change: Change, writes: Sequence[DocumentWrite]) -> Version | None:
+        """Write all of them in one transactional batch; see the port."""
+        check_limits([change], self.limits)
+        shared = self._shared_place(change.key)
+        batch = operations_of(shared, change, writes, self._clock.now())
+        container = await self._account.container()
+        try:
+            answers = await container.execute_item_batch(
+                [(kind, arguments, dict(condition)) for kind, arguments, condition in batch],  # the driver changes conditions
+                shared.place.partition_key,
+            )
+        except CosmosBatchOperationError as error:
+            if (refusal := refused(error, batch, self._account.pause)) is None:
+                return None
+            raise refusal from error
+        except LOST as error:
+            raise translated(error) from error
+        return version_of(answers, batch, change)
+
+    def problem_of(self, key: str, write: DocumentWrite) -> str:
+        """Return why the container would never take this document next to that with this key, or ""."""
+        try:
+            shared = self._shared_place(key)
+        except CommitRefused as error:
+            return str(error)
+        return problem_of(shared, write)
+
+    async def why_not_together(self) -> str:
+        if self._partitions is not None:
+            return ""
+        return (
+            "each document of this container is a partition of its own: use a container of the application's, and add "
+            "?partition_key=/PATH with its partition key to the URL of the store"
+        )
 
     async def check(self) -> tuple[str, ...]:
         """See the port; warns of an emulator, and where expired documents stay. Raises SetupError, CommitFailed."""
@@ -146,28 +203,42 @@ class CosmosDocuments:
             raise SetupError(
                 f"container {address.place} does not exist: run `onceonly schema create module:endpoint`"
             ) from error
-        except _LOST as error:
+        except LOST as error:
             raise refused_setup(error, address) from error
         if not address.emulator:
             _refuse_stale(str(policy.get("defaultConsistencyLevel")), address.endpoint)
-        _refuse_container(properties, address.place)
+        _refuse_container(properties, address)
         return (*_emulator_warnings(is_used=address.emulator), *_expiry_warnings(properties))
 
-    async def _read(self, container: ContainerProxy, name: str) -> Mapping[str, Any] | None:
+    def _shared_place(self, key: str) -> SharedPlace:
+        """Return where documents of the application are, next to this one. Raises CommitRefused where none can be."""
+        if self._partitions is None or not split_key(key).values:
+            raise CommitRefused(_NO_PARTITION)
+        return SharedPlace(self._partitions, self._partitions.place(key))
+
+    async def _query(self, query: str, limit: int, parameters: Mapping[str, str]) -> list[Any]:
+        container = await self._account.container()
+        named: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in parameters.items()]
         try:
-            return await container.read_item(name, name)
+            return [each async for each in container.query_items(query.format(limit=int(limit)), parameters=named)]
+        except LOST as error:
+            raise translated(error, reads=True) from error
+
+    async def _read(self, container: ContainerProxy, place: ItemPlace) -> Mapping[str, Any] | None:
+        try:
+            return await container.read_item(place.id, place.partition_key)
         except CosmosHttpResponseError as error:
             if self._is_missing(error):
                 return None
             raise translated(error, reads=True) from error
-        except _LOST as error:
+        except LOST as error:
             raise translated(error, reads=True) from error
 
-    async def _write(self, container: ContainerProxy, change: Change) -> Version | None:
+    async def _write(self, container: ContainerProxy, place: ItemPlace, change: Change) -> Version | None:
         if change.body is None and not change.expected:  # Cosmos DB has no condition for that
-            return "" if await self._read(container, _encode(change.key)) is None else None
+            return "" if await self._read(container, place) is None else None
         try:
-            return await self._write_item(container, _encode(change.key), change)
+            return await self._write_item(container, place, change)
         except CosmosResourceExistsError:
             if not change.expected:
                 return None
@@ -176,17 +247,17 @@ class CosmosDocuments:
             if change.expected and (error.status_code == 412 or self._is_missing(error)):  # noqa: PLR2004 - precondition failed
                 return None
             raise translated(error) from error
-        except _LOST as error:
+        except LOST as error:
             raise translated(error) from error
 
-    async def _write_item(self, container: ContainerProxy, name: str, change: Change) -> Version:
+    async def _write_item(self, container: ContainerProxy, place: ItemPlace, change: Change) -> Version:
         condition: dict[str, Any] = {"etag": change.expected, "match_condition": MatchConditions.IfNotModified}
         if change.body is None:
-            await container.delete_item(name, name, **condition)
+            await container.delete_item(place.id, place.partition_key, **condition)
             return ""
-        item = _item(name, change, self._clock.now())
+        item = self._items.item(place, change, self._clock.now())
         if change.expected:
-            answer = await container.replace_item(name, item, no_response=True, **condition)
+            answer = await container.replace_item(place.id, item, no_response=True, **condition)
         else:
             answer = await container.create_item(item, no_response=True)
         version = answer.get_response_headers().get("etag")
@@ -214,18 +285,22 @@ async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[CosmosDocum
 async def create(url: str) -> None:
     """Make the database and the container where they are missing. Raises SetupError, CommitFailed.
 
-    With an identity instead of a key Azure forbids this; make the container by its own tools then: partition key /id, time
-    to live on without a default.
+    With an identity instead of a key Azure forbids this; make the container by its own tools then: partition key /id, or that
+    of the URL, and time to live on without a default.
     """
     address = read_address(url)
     async with open_account(address) as account:
         try:
             database = await (await account.client()).create_database_if_not_exists(address.database)
-            await database.create_container_if_not_exists(
-                address.container, partition_key=PartitionKey(_PARTITION), default_ttl=-1
-            )
-        except _LOST as error:
+            await database.create_container_if_not_exists(address.container, partition_key=_definition(address), default_ttl=-1)
+        except LOST as error:
             raise refused_setup(error, address) from error
+
+
+def _definition(address: CosmosAddress) -> PartitionKey:
+    if len(address.paths) > 1:
+        return PartitionKey(list(address.paths), kind="MultiHash")
+    return PartitionKey(address.paths[0] if address.paths else OWN_PARTITION)
 
 
 def _refuse_stale(level: str, endpoint: str) -> None:
@@ -236,14 +311,31 @@ def _refuse_stale(level: str, endpoint: str) -> None:
         )
 
 
-def _refuse_container(properties: Mapping[str, Any], place: str) -> None:
-    paths = properties.get("partitionKey", {}).get("paths")
-    if paths != [_PARTITION]:
-        raise SetupError(f"{place} has partition key {paths}: create a container with partition key {_PARTITION}")
+def _refuse_container(properties: Mapping[str, Any], address: CosmosAddress) -> None:
+    paths = [str(path) for path in properties.get("partitionKey", {}).get("paths") or []]
+    expected = list(address.paths) or [OWN_PARTITION]
+    if paths != expected:
+        given = "use" if address.paths or not paths else f"add ?partition_key={','.join(paths)} to its URL, or use"
+        raise SetupError(
+            f"{address.place} has partition key {', '.join(paths) or '(none)'}: {given} a container with partition key "
+            f"{', '.join(expected)}"
+        )
     if properties.get("uniqueKeyPolicy", {}).get("uniqueKeys"):
         raise SetupError(
-            f"{place} has unique keys other than the id, which documents can violate: create a container without them"
+            f"{address.place} has unique keys other than the id, and two documents of onceonly in one partition have the same: "
+            "none. Use a container without unique keys"
         )
+    if address.paths and not _indexes(properties, frozenset({"/onceonly/name/?"})):
+        raise SetupError(f"{address.place} does not index /onceonly/name/?, so its documents cannot be listed: add the path")
+
+
+def _indexes(properties: Mapping[str, Any], paths: frozenset[str]) -> bool:
+    """Return whether the container indexes all these paths. The default policy indexes everything."""
+    policy = properties.get("indexingPolicy") or {}
+    included = {str(each.get("path")) for each in policy.get("includedPaths", ())}
+    if str(policy.get("indexingMode", "consistent")).lower() != "consistent":
+        return False
+    return not policy or "/*" in included or paths <= included
 
 
 def _emulator_warnings(*, is_used: bool) -> tuple[str, ...]:
@@ -254,17 +346,3 @@ def _expiry_warnings(properties: Mapping[str, Any]) -> tuple[str, ...]:
     if properties.get("defaultTtl") is not None:
         return ()
     return ("expired documents are not deleted: turn on the container's time to live, without a default",)
-
-
-def _item(name: str, change: Change, now: int) -> dict[str, Any]:
-    body = change.body or b""
-    value = to_native(body, _NATIVE)
-    kept: dict[str, Any] = {"bytes": b64encode(body).decode()} if value is None else {"body": value}
-    left = max(1, min(_LONGEST_TTL_SECONDS, -(-(change.expires - now) // 1000))) if change.expires else -1
-    if change.pending_for:
-        kept |= {"pending_for": list(change.pending_for), "pending_at": order_of(change.pending_since, name)}
-    return {"id": name, "attempt": uuid4().hex, "ttl": left, **kept}
-
-
-def _body(item: Mapping[str, Any]) -> bytes:
-    return from_native(item["body"]) if "body" in item else b64decode(item["bytes"])

@@ -12,5 +12,6 @@ SYSTEM = System(
     transport=_URLS,
     traits=lambda _url: _TRAITS(),
     in_process=True,
-    resources=Offer(_NOTEBOOK, _NOTEBOOK, entities=True),
+    saves_together=True,
+    resources=Offer(_NOTEBOOK, _NOTEBOOK, entities=True, documents=True),
 )

@@ -7,10 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
-from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
-from onceonly.ports.documents import Change, Document, DocumentLimits, PendingDocument, Version
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits, check_writes
+from onceonly.ports.documents import (
+    Change,
+    Document,
+    DocumentAddress,
+    DocumentLimits,
+    DocumentWrite,
+    PendingDocument,
+    Version,
+)
 
 LIMITS = DOCUMENT_LIMITS["memory"]
 
@@ -33,10 +42,26 @@ class WrittenDocument(Struct, frozen=True):
         return "" if self.body is None else str(self.count)
 
 
+class ApplicationDocument(Struct, frozen=True):
+    """What became of one document of the application; None for `body` when it was deleted."""
+
+    address: DocumentAddress
+    count: int
+    body: bytes | None
+
+    @property
+    def version(self) -> Version:
+        return "" if self.body is None else str(self.count)
+
+
 class DocumentsWorld(Struct, frozen=True):
-    """All documents of one place, and the counts of those that were there; no order, so that worlds compare."""
+    """All documents of one place, and the counts of those that were there; no order, so that worlds compare.
+
+    `application` has the documents of the application.
+    """
 
     written: frozenset[WrittenDocument] = frozenset()
+    application: frozenset[ApplicationDocument] = frozenset()
 
 
 def load(world: DocumentsWorld, keys: tuple[str, ...]) -> Step:
@@ -48,6 +73,10 @@ def load(world: DocumentsWorld, keys: tuple[str, ...]) -> Step:
 
 def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
     """Write each document that has the expected version; the outcome says for each what became of it."""
+    return _saved(world, changes)
+
+
+def _saved(world: DocumentsWorld, changes: tuple[Change, ...]) -> tuple[DocumentsWorld, tuple[Version | None, ...]]:
     known = {each.key: each for each in world.written}
     answers: list[Version | None] = []
     for change in changes:
@@ -58,7 +87,26 @@ def save(world: DocumentsWorld, changes: tuple[Change, ...]) -> Step:
         listed = (change.pending_for, change.pending_since) if change.body is not None else ((), 0)
         known[change.key] = WrittenDocument(change.key, now.count + 1, change.body, *listed)
         answers.append(known[change.key].version)
-    return DocumentsWorld(frozenset(known.values())), tuple(answers)
+    return replace(world, written=frozenset(known.values())), tuple(answers)
+
+
+def read(world: DocumentsWorld, addresses: tuple[DocumentAddress, ...]) -> Step:
+    known = {each.address: each for each in world.application if each.body is not None}
+    found = (known[address] for address in dict.fromkeys(addresses) if address in known)
+    return world, tuple((each.address, Document(each.body or b"", each.version)) for each in found)
+
+
+def save_together(world: DocumentsWorld, change: Change, writes: tuple[DocumentWrite, ...]) -> Step:
+    """Write all of them, or none; the outcome is the version of the store's document, or None."""
+    after, answers = _saved(world, (change,))
+    (version,) = answers
+    known = {each.address: each for each in world.application}
+    for write in writes:
+        now = known.get(write.address, ApplicationDocument(write.address, 0, None))
+        if version is None or write.expected not in {None, now.version}:
+            return world, None
+        known[write.address] = ApplicationDocument(write.address, now.count + 1, write.body)
+    return replace(after, application=frozenset(known.values())), version
 
 
 def keys(world: DocumentsWorld, prefix: str, after: str, limit: int) -> Step:
@@ -78,6 +126,8 @@ def pending(  # noqa: PLR0917 - the arguments of the port
 
 class MemoryDocuments:
     """Documents of one place in memory, by its name. They never expire: that is a hint."""
+
+    max_together = 100
 
     def __init__(self, driver: WorldDriver, name: str = "documents", *, limits: DocumentLimits = LIMITS) -> None:
         """Use the part of the driver's world that has this name."""
@@ -106,6 +156,24 @@ class MemoryDocuments:
         return listed
 
     async def why_unlisted(self) -> str:
+        return ""
+
+    async def read(self, key: str, addresses: Sequence[DocumentAddress]) -> Mapping[DocumentAddress, Document]:
+        found: tuple[tuple[DocumentAddress, Document], ...] = await self._perform("read", read, (tuple(addresses),))
+        return dict(found)
+
+    async def save_together(self, change: Change, writes: Sequence[DocumentWrite]) -> Version | None:
+        """Write all or none; see the port. Raises CommitRefused for what is over the limits."""
+        check_limits([change], self.limits)
+        check_writes(self, change.key, writes)
+        version: Version | None = await self._perform("save_together", save_together, (change, tuple(writes)))
+        return version
+
+    def problem_of(self, key: str, write: DocumentWrite) -> str:
+        size = len(write.body or b"")
+        return f"it is {size:,} bytes long; the limit of memory is {self.limits.body:,}" if size > self.limits.body else ""
+
+    async def why_not_together(self) -> str:
         return ""
 
     async def check(self) -> tuple[str, ...]:

@@ -9,4 +9,6 @@ SYSTEM = System(
     drivers={"": _DRIVER, "srv": _DRIVER},
     documents=imported("onceonly.adapters.mongodb.documents"),
     lists_pending=True,
+    saves_together=True,
+    parts="prefix",
 )

@@ -4,22 +4,28 @@ import re
 from urllib.parse import parse_qsl, urlencode
 
 from onceonly.model.errors import SetupError
+from onceonly.queues.names import read_prefix
 from onceonly.systems.urls import Hiding, read_seconds, split_parts
 
 EXAMPLE = "mongodb://localhost:27017/shop?collection=onceonly"
-_OURS = ("collection", "timeout")
+_OURS = ("collection", "prefix", "timeout")
 _FIXED = ("w", "journal", "wtimeoutms", "readconcernlevel", "readpreference", "retrywrites", "retryreads", "maxadaptiveretries")
+_PREFIX = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}", "a letter or digit, then at most 62 of A-Z, a-z, 0-9, '_', '.', ':' and '-'"
 _COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,100}")
 
 
 class MongoDBAddress(Hiding, frozen=True, kw_only=True):
-    """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown."""
+    """A database as a URL names it. `url` is the driver's, with credentials; `place` is what may be shown.
+
+    `prefix` begins the `_id` of every document of this place; empty where the place has the rest of the collection.
+    """
 
     url: str
     place: str
     database: str
     collection: str
     timeout: float
+    prefix: str = ""
 
 
 def read_address(url: str) -> MongoDBAddress:
@@ -43,4 +49,5 @@ def read_address(url: str) -> MongoDBAddress:
         database=database,
         collection=collection,
         timeout=read_seconds(ours, "timeout", 10.0),
+        prefix=read_prefix(ours, *_PREFIX),
     )

@@ -7,7 +7,6 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.errors import (
     ConfigurationError,
-    DuplicateKeyError,
     InvalidURI,
     NotPrimaryError,
     OperationFailure,
@@ -66,15 +65,10 @@ async def open_client(address: MongoDBAddress) -> AsyncIterator["AsyncMongoClien
 def translated(error: Exception, *, reads: bool = False) -> OnceOnlyError:
     """Translate the driver's errors by allow-list; gives, never raises. A read that failed is CommitFailed: it changes nothing.
 
-    That a duplicate key was refused is an answer, not an error; see `is_duplicate`.
+    That a duplicate key was refused is an answer, not an error.
     """
     text = f"MongoDB: {error}"
     return CommitFailed(text) if reads or _is_definite(error) else OutcomeUnknown(text)
-
-
-def is_duplicate(error: Exception) -> bool:
-    """Return whether an insert was refused because the key is there."""
-    return isinstance(error, DuplicateKeyError)
 
 
 def refused_setup(error: Exception, address: MongoDBAddress) -> OnceOnlyError:

@@ -5,34 +5,41 @@ primary answers such a read only after a majority has confirmed that it still is
 missed. "majority" at the primary is not enough, because a primary that was cut off answers old data until it notices.
 MongoDB promises that for reads of one document only, therefore each document is read on its own, several at a time.
 
-A standalone server knows no majority: it is read as it is ("local"), and `check` warns of that.
+A standalone server knows no majority: it is read as it is ("local"), and `check` warns of that. It has no transactions either,
+so it writes no documents of the application. Replica sets and mongos do (`application`).
 
-The emulator of the tests is such a server, so what they cannot prove is everything about replica sets: linearizable reads,
+Several places may share a collection, each with a prefix: the `_id` is then the prefix, a space, and the key, and no encoded
+key has a space. The list of pending documents names the endpoint in the same way.
+
+The emulators of the tests are one server each, so what they cannot prove is everything about several: linearizable reads,
 fail-overs, unconfirmed majorities, sharding; nor do they prove what users' rights and hosted services add.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from string import ascii_letters, digits, punctuation
 from typing import Any
 from uuid import uuid4
 
 from bson import Binary
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from onceonly.adapters.mongodb.address import MongoDBAddress, read_address
-from onceonly.adapters.mongodb.client import is_duplicate, open_client, refused_setup, translated
+from onceonly.adapters.mongodb.application import MAX_TOGETHER, ApplicationCollections
+from onceonly.adapters.mongodb.client import open_client, refused_setup, translated
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
 from onceonly.documents.clients import DRIVER_FAULTS
 from onceonly.documents.encoding import NativeValues, decode_key, from_native, is_text, key_encoder, to_native
-from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits
+from onceonly.documents.limits import DOCUMENT_LIMITS, check_limits, check_writes, shorter
 from onceonly.documents.pending_order import before_of, entry_of, order_of
 from onceonly.model.errors import OutcomeUnknown, SetupError
-from onceonly.ports.documents import Change, Document, PendingDocument, Version
+from onceonly.ports.documents import Change, Document, DocumentAddress, DocumentWrite, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 __all__ = ["MongoDBDocuments", "create", "open_documents"]
@@ -52,12 +59,17 @@ _NATIVE = NativeValues(
 _encode = key_encoder(ascii_letters + digits + punctuation.replace("=", ""))
 _Collection = AsyncCollection[dict[str, Any]]
 _DUPLICATE_KEY = 11000
+_BEHIND = " "  # behind a prefix, and in no encoded key
 PENDING_FOR, PENDING_AT = "pending_for", "pending_at"
 """Fields of documents with unsent messages only, and of the index that has only these."""
 _INDEX = [(PENDING_FOR, 1), (PENDING_AT, 1)]
 _STANDALONE = (
     "this MongoDB server is standalone: a crash or a lost disk can lose acknowledged writes, and "
     "messages may be handled twice. Use a replica set, which can have one member"
+)
+_NO_TRANSACTIONS = (
+    "this MongoDB server is standalone, so it has no transactions, and cannot write documents of the application together with "
+    "the store's. Use a replica set, which can have one member"
 )
 
 
@@ -68,7 +80,7 @@ class MongoDBDocuments:
     time. `expires` is the date of an index that MongoDB cleans by, about each minute, and by its own clock.
     """
 
-    limits = DOCUMENT_LIMITS["MongoDB"]
+    max_together = MAX_TOGETHER
 
     def __init__(self, client: "AsyncMongoClient[dict[str, Any]]", address: MongoDBAddress, *, clock: Clock) -> None:
         self._client = client
@@ -78,10 +90,13 @@ class MongoDBDocuments:
         self._collection: _Collection = client[address.database].get_collection(
             address.collection, write_concern=concern, read_preference=ReadPreference.PRIMARY
         )
+        self._application = ApplicationCollections(client, address)
+        self._prefix = f"{address.prefix}{_BEHIND}" if address.prefix else ""
+        self.limits = shorter(DOCUMENT_LIMITS["MongoDB"], taken=len(self._prefix))
         self._hello: Mapping[str, Any] | None = None
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
-        names = {_encode(key): key for key in dict.fromkeys(keys) if is_text(key)}
+        names = {self._name(key): key for key in dict.fromkeys(keys) if is_text(key)}
         if not names:
             return {}
         try:
@@ -102,28 +117,31 @@ class MongoDBDocuments:
 
     async def keys(self, prefix: str, *, after: str = "", limit: int = 1000) -> tuple[str, ...]:
         """List keys in the order of their names; see the port. Raises CommitFailed."""
-        first, wanted = _encode(prefix), {"$gte": _encode(prefix)}
+        first = self._name(prefix)
+        wanted: dict[str, Any] = {"$gte": first}
         if after:
-            wanted |= {"$gt": _encode(after)}
+            wanted |= {"$gt": self._name(after)}
         if first:
             wanted |= {"$lt": first + "\x7f"}  # behind every letter a name has
+        if not self._prefix:
+            wanted |= {"$regex": f"^[^{_BEHIND}]*$"}  # not what others have behind a prefix
         try:
             found = await self._collection.find({"_id": wanted}, {"_id": 1}).sort("_id", 1).limit(limit).to_list()
         except _LOST as error:
             raise translated(error, reads=True) from error
-        return tuple(decode_key(one["_id"]) for one in found)
+        return tuple(self._key(one["_id"]) for one in found)
 
     async def pending(
         self, endpoint: str, before: int, *, after: PendingDocument | None = None, limit: int = 100
     ) -> tuple[PendingDocument, ...]:
         """List entries of the index, which has only pending documents; see the port."""
-        behind = order_of(after.since, _encode(after.key)) if after is not None else ""
-        wanted = {PENDING_FOR: endpoint, PENDING_AT: {"$gt": behind, "$lt": before_of(before)}}
+        behind = order_of(after.since, self._name(after.key)) if after is not None else ""
+        wanted = {PENDING_FOR: self._prefix + endpoint, PENDING_AT: {"$gt": behind, "$lt": before_of(before)}}
         try:
             found = await self._collection.find(wanted, {PENDING_AT: 1}).sort(PENDING_AT, 1).limit(limit).to_list()
         except _LOST as error:
             raise translated(error, reads=True) from error
-        return tuple(entry_of(one[PENDING_AT], decode_key(one["_id"])) for one in found)
+        return tuple(entry_of(one[PENDING_AT], self._key(one["_id"])) for one in found)
 
     async def why_unlisted(self) -> str:
         """Return why not: without the index each look would read the whole collection."""
@@ -134,6 +152,26 @@ class MongoDBDocuments:
         if any(list(index["key"]) == _INDEX for index in indexes):
             return ""
         return f"there is no index on `{PENDING_FOR}` and `{PENDING_AT}`: run `onceonly schema create module:endpoint`"
+
+    async def read(self, key: str, addresses: Sequence[DocumentAddress]) -> Mapping[DocumentAddress, Document]:
+        """Read documents of any collection but the store's; see the port."""
+        return await self._application.read(addresses)
+
+    async def save_together(self, change: Change, writes: Sequence[DocumentWrite]) -> Version | None:
+        """Write all in one transaction, or none; see the port."""
+        check_limits([change], self.limits)
+        check_writes(self, change.key, writes)
+        return await self._application.write_together(partial(self._write, change), writes)
+
+    def problem_of(self, key: str, write: DocumentWrite) -> str:
+        return self._application.problem_of(write)
+
+    async def why_not_together(self) -> str:
+        """Return why not; see the port. Raises CommitFailed."""
+        try:
+            return _NO_TRANSACTIONS if await self._is_standalone() else ""
+        except _LOST as error:
+            raise translated(error, reads=True) from error
 
     async def check(self) -> tuple[str, ...]:
         """See the port; warns of a standalone server, and where expired documents stay. Raises SetupError, CommitFailed."""
@@ -167,39 +205,58 @@ class MongoDBDocuments:
             raise translated(error, reads=True) from error
 
     async def _send(self, changes: Sequence[Change]) -> Sequence[Outcome]:
-        return await self._insert(changes) if _is_insert(changes[0]) else [await self._change(changes[0])]
+        try:
+            return [await self._write(changes[0])] if len(changes) == 1 else await self._insert(changes)
+        except _LOST as error:
+            raise translated(error) from error
 
     async def _insert(self, changes: Sequence[Change]) -> Sequence[Outcome]:
         """Insert all in one unordered request, which goes on behind what is there already."""
         versions = [uuid4().hex for _ in changes]
-        documents = [
-            {"_id": _encode(change.key), **_fields(change, version)} for change, version in zip(changes, versions, strict=True)
-        ]
+        documents = [self._document(change, version) for change, version in zip(changes, versions, strict=True)]
         try:
-            if len(documents) == 1:
-                await self._collection.insert_one(documents[0])
-            else:
-                await self._collection.insert_many(documents, ordered=False)
+            await self._collection.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             return _answers(error, versions)
-        except _LOST as error:
-            if is_duplicate(error):
-                return [None]
-            raise translated(error) from error
         return [*versions]
 
-    async def _change(self, change: Change) -> Version | None:
-        version, wanted = uuid4().hex, {"_id": _encode(change.key), "version": change.expected}
-        try:
-            if change.body is None:
-                gone = await self._collection.delete_one(wanted)
-                return "" if gone.deleted_count else None
-            fields = _fields(change, version)
-            left = {name: "" for name in ("body", "bytes", "expires", PENDING_FOR, PENDING_AT) if name not in fields}
-            done = await self._collection.update_one(wanted, {"$set": fields, "$unset": left})
-        except _LOST as error:
-            raise translated(error) from error
+    async def _write(self, change: Change, session: AsyncClientSession | None = None) -> Version | None:
+        """Write one document, in the transaction of a session if there is one. Raises what the driver raises."""
+        version = uuid4().hex
+        if _is_insert(change):
+            try:
+                await self._collection.insert_one(self._document(change, version), session=session)
+            except DuplicateKeyError:
+                return None
+            return version
+        wanted = {"_id": self._name(change.key), "version": change.expected}
+        if change.body is None:
+            gone = await self._collection.delete_one(wanted, session=session)
+            return "" if gone.deleted_count else None
+        fields = self._fields(change, version)
+        left = {name: "" for name in ("body", "bytes", "expires", PENDING_FOR, PENDING_AT) if name not in fields}
+        done = await self._collection.update_one(wanted, {"$set": fields, "$unset": left}, session=session)
         return version if done.matched_count else None
+
+    def _document(self, change: Change, version: Version) -> dict[str, Any]:
+        return {"_id": self._name(change.key), **self._fields(change, version)}
+
+    def _fields(self, change: Change, version: Version) -> dict[str, Any]:
+        value = to_native(change.body or b"", _NATIVE)
+        fields: dict[str, Any] = {"version": version}
+        fields |= {"bytes": Binary(change.body or b"")} if value is None else {"body": value}
+        if change.pending_for:
+            fields[PENDING_FOR] = [self._prefix + endpoint for endpoint in change.pending_for]
+            fields[PENDING_AT] = order_of(change.pending_since, self._name(change.key))
+        if change.expires:
+            fields["expires"] = min(_EPOCH + timedelta(milliseconds=min(change.expires, 10**14)), _LATEST)
+        return fields
+
+    def _name(self, key: str) -> str:
+        return self._prefix + _encode(key)
+
+    def _key(self, name: str) -> str:
+        return decode_key(name.removeprefix(self._prefix))
 
     async def _refuse_sharding(self) -> None:
         name = f"{self._address.database}.{self._address.collection}"
@@ -217,7 +274,7 @@ class MongoDBDocuments:
 
 @asynccontextmanager
 async def open_documents(url: str, *, clock: Clock) -> AsyncIterator[MongoDBDocuments]:
-    """Open documents at mongodb://user:password@host/database?collection=onceonly; connects at the first call.
+    """Open documents at mongodb://user:password@host/database?collection=onceonly&prefix=shop; connects at the first call.
 
     Options of MongoDB's own URLs (replicaSet, tls, authSource) are passed on. Raises SetupError when the URL is wrong.
     """
@@ -270,18 +327,6 @@ def _answers(error: BulkWriteError, versions: Sequence[Version]) -> Sequence[Out
 
 def _is_insert(change: Change) -> bool:
     return not change.expected and change.body is not None
-
-
-def _fields(change: Change, version: Version) -> dict[str, Any]:
-    value = to_native(change.body or b"", _NATIVE)
-    fields: dict[str, Any] = {"version": version}
-    fields |= {"bytes": Binary(change.body or b"")} if value is None else {"body": value}
-    if change.pending_for:
-        fields[PENDING_FOR] = list(change.pending_for)
-        fields[PENDING_AT] = order_of(change.pending_since, _encode(change.key))
-    if change.expires:
-        fields["expires"] = min(_EPOCH + timedelta(milliseconds=min(change.expires, 10**14)), _LATEST)
-    return fields
 
 
 def _body(found: Mapping[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ No event of SQLAlchemy sees what is executed on the driver's own connection. So 
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from onceonly.sql.dialect import DriverScope
@@ -27,6 +28,7 @@ _READING = frozenset(
 """Methods that send nothing. All others may change the session: the connection is closed after the unit."""
 
 
+@cache
 def enclosed_class(asyncpg: Any) -> Callable[[object, DriverScope], object]:
     """Return the class of such objects. `isinstance` takes them for connections, as it does those of asyncpg's pool."""
     made = {"__slots__": ("_driver", "_scope"), "__init__": _init, "__repr__": _repr}

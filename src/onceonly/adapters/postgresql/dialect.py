@@ -19,9 +19,11 @@ from sqlalchemy import (
     Select,
     Table,
     TableValuedAlias,
+    Text,
     Update,
     any_,
     bindparam,
+    cast,
     delete,
     event,
     func,
@@ -47,6 +49,7 @@ from onceonly.sql.dialect import (
     KEPT_OPEN,
     DatabaseFailure,
     DatabaseHistory,
+    DatabaseNow,
     Dialect,
     DriverScope,
     Limit,
@@ -101,6 +104,7 @@ _BEGIN = {
     Purpose.LEASING: f"BEGIN ISOLATION LEVEL READ COMMITTED{_BY_INDEX}; SET LOCAL synchronous_commit = off",
     Purpose.READING: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
+_WAIT = "wait_for_lock"
 _RESTORED = ("search_path", "session_replication_role", "row_security", "lock_timeout", "statement_timeout", "role")
 _UNCHANGED = frozenset({("session_replication_role", "origin"), ("role", "none")})
 _CURRENT_SETTINGS = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _RESTORED)
@@ -502,8 +506,9 @@ class PostgreSQL(Dialect):
         if milliseconds is None:
             yield
             return
-        before = connection.exec_driver_sql("SELECT current_setting('lock_timeout')").scalar_one()
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
+        reading = "WITH before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS value)"
+        setting = f"SELECT value, set_config('lock_timeout', '{int(milliseconds)}', true) FROM before"  # noqa: S608 - a number
+        before = connection.exec_driver_sql(f"{reading} {setting}").scalar_one()
         yield
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{before}'")
 
@@ -530,6 +535,31 @@ class PostgreSQL(Dialect):
         names = tuple(rows[0])
         lists = {_list(name): [row[name] for row in rows] for name in names}
         return connection.execute(_insert_absent(table, names, tuple(key)), lists).all()
+
+    def insert_at(
+        self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: Sequence[str], wait: int | None
+    ) -> int | None:
+        """Set `lock_timeout`, insert, read the time, and set the first back, by one statement."""
+        inserting = _insert_at(table, tuple(row), tuple(key), is_waiting=wait is not None)
+        values = {_new(name): value for name, value in row.items()}
+        at: int | None = connection.execute(inserting, values if wait is None else values | {_WAIT: str(wait)}).one().at
+        return at
+
+    def insert_and_update(
+        self,
+        connection: Connection,
+        table: Table,
+        rows: Sequence[Mapping[str, Any]],
+        change: Update,
+        *,
+        values: Mapping[str, Any],
+    ) -> int:
+        """Do both by one statement, for one row. Several rows are inserted by a statement of their own."""
+        if len(rows) != 1:
+            return super().insert_and_update(connection, table, rows, change, values=values)
+        (row,) = rows
+        both = _insert_and_update(table, tuple(row), change)
+        return connection.execute(both, {**values, **{_new(name): value for name, value in row.items()}}).rowcount
 
     def insert_behind(
         self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
@@ -653,6 +683,42 @@ class _Inserted:
 def _insert_absent(table: Table, names: tuple[str, ...], key: tuple[str, ...]) -> Any:
     absent = _insert_all(table, names).on_conflict_do_nothing(index_elements=list(key))
     return absent.returning(*(table.c[name] for name in key))
+
+
+@cache
+def _insert_at(table: Table, names: tuple[str, ...], key: tuple[str, ...], *, is_waiting: bool) -> Select[Any]:
+    """Return the statement. What is materialized runs in this order: a row is made when the time-out has been set.
+
+    The time-out is set back when the row is there, or another transaction has made it.
+    """
+    row = [cast(bindparam(_new(name), type_=table.c[name].type), table.c[name].type) for name in names]
+    given = select(*row)
+    before = select(func.current_setting("lock_timeout").label("value")).cte("before").prefix_with("MATERIALIZED")
+    set_now = _set_lock_timeout(bindparam(_WAIT, type_=Text)).label("own")
+    waiting = select(before.c.value, set_now).cte("waiting").prefix_with("MATERIALIZED")
+    if is_waiting:
+        given = given.select_from(waiting).where(waiting.c.own.is_not(None))
+    absent = insert(table).from_select(names, given).on_conflict_do_nothing(index_elements=list(key))
+    inserted = absent.returning(DatabaseNow().label("at")).cte("inserted")
+    at = select(inserted.c.at).scalar_subquery()
+    if not is_waiting:
+        return select(at.label("at"))
+    done = select(waiting.c.value, at.label("at")).cte("done").prefix_with("MATERIALIZED")
+    return select(done.c.at, _set_lock_timeout(done.c.value))
+
+
+def _set_lock_timeout(value: ColumnElement[str]) -> ColumnElement[str]:
+    return func.set_config("lock_timeout", value, True)  # noqa: FBT003 - a parameter of SQL
+
+
+@cache
+def _insert_and_update(table: Table, names: tuple[str, ...], change: Update) -> Update:
+    row = {name: bindparam(_new(name), type_=table.c[name].type) for name in names}
+    return change.add_cte(insert(table).values(row).cte("inserted"))
+
+
+def _new(name: str) -> str:
+    return f"new_{name}"
 
 
 @cache

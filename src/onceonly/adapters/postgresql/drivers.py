@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from ssl import create_default_context
 from typing import Any, Protocol
@@ -493,6 +494,7 @@ def _load(module: str, extra: str) -> Any:
         raise DriverMissing(f"PostgreSQL driver {module} is not installed: pip install 'onceonly[{extra}]'") from error
 
 
+@cache
 def _closing_in_time(base: Any) -> Any:
     """Derive a connection whose `close` does not wait for long until the server has closed it as well."""
 

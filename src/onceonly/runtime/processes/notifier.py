@@ -1,9 +1,10 @@
 """The notifier between commits and the relay of this process: whoever commits rings, in any thread, and goes on at once."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
@@ -14,17 +15,31 @@ CommittedRecord: TypeAlias = Identity | Record
 NotifierListener = Callable[[Sequence[CommittedRecord]], None]
 
 
+MOST_EARLY = 1000
+"""Notifications that are kept for a listener that is expected."""
+
+
+class _ListenerEntry(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    hear: NotifierListener
+    is_threadsafe: bool
+
+
 class Notifier:
-    """One endpoint's. Losing a ring costs time only: what was committed is found by the next look into the store."""
+    """One endpoint's. Losing a ring costs time only: what was committed is found by the next look into the store.
+
+    While a listener is expected, notifications are kept for it.
+    """
 
     def __init__(self) -> None:
-        self._listening: list[tuple[asyncio.AbstractEventLoop, NotifierListener]] = []
+        self._early: deque[Sequence[CommittedRecord]] = deque(maxlen=MOST_EARLY)
+        self._listening: list[_ListenerEntry] = []
         self._expected = 0
 
     @property
     def is_heard(self) -> bool:
         """Whether there is a listener in a loop that is not closed."""
-        return any(not loop.is_closed() for loop, _ in self._listening)
+        return any(not each.loop.is_closed() for each in self._listening)
 
     @property
     def is_expected(self) -> bool:
@@ -33,7 +48,7 @@ class Notifier:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Enclose waiting for servers that are away."""
+        """Enclose opening what will listen, such as waiting for servers that are away."""
         self._expected += 1
         try:
             yield
@@ -41,10 +56,15 @@ class Notifier:
             self._expected -= 1
 
     @contextmanager
-    def listen(self, hear: NotifierListener) -> Iterator[None]:
-        """Call `hear` in this event loop with each notification."""
-        entry = (asyncio.get_running_loop(), hear)
+    def listen(self, hear: NotifierListener, *, is_threadsafe: bool = False) -> Iterator[None]:
+        """Call `hear` with each notification: in this event loop, or in the thread that commits if it `is_threadsafe`.
+
+        To wake an event loop of another thread for each commit costs both threads more than the rest of a notification.
+        """
+        entry = _ListenerEntry(asyncio.get_running_loop(), hear, is_threadsafe)
         self._listening.append(entry)
+        while self._early:
+            hear(self._early.popleft())
         try:
             yield
         finally:
@@ -53,12 +73,17 @@ class Notifier:
     def notify(self, told: Sequence[CommittedRecord]) -> None:
         """Call the last listener that was added, if there is one. Never raises or waits."""
         here = _running_loop()
-        for loop, hear in reversed(tuple(self._listening)):
+        for loop, hear, is_threadsafe in reversed(tuple(self._listening)):
+            if is_threadsafe and not loop.is_closed():
+                hear(told)
+                return
             try:
                 (loop.call_soon if loop is here else loop.call_soon_threadsafe)(hear, told)
             except RuntimeError:  # that loop is closed
                 continue
             return
+        if self._expected:
+            self._early.append(told)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

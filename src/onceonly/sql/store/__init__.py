@@ -14,6 +14,7 @@ from onceonly.sql.store.register import SqlRegister
 from onceonly.sql.store.remote_requests import SCHEMA as HTTP_SCHEMA
 from onceonly.sql.store.remote_requests import SqlRemoteRequests
 from onceonly.sql.store.reports import SqlEventCounts, SqlPresence
+from onceonly.sql.store.retention import SqlRetention
 from onceonly.sql.store.ring import SqlRing
 from onceonly.sql.store.run_markers import AbandonedRunMarkers, SqlRunMarkers
 from onceonly.sql.store.store import SqlStore
@@ -40,6 +41,7 @@ __all__ = [
     "SqlPresence",
     "SqlRegister",
     "SqlRemoteRequests",
+    "SqlRetention",
     "SqlRing",
     "SqlRunMarkers",
     "SqlStore",

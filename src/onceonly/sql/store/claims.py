@@ -51,7 +51,7 @@ from onceonly.model.record import Record
 from onceonly.model.ring import ring_key
 from onceonly.ports.store import BeginResult
 from onceonly.sql.store.statements import StoreScope, chunks, delete_keys, readable_record
-from onceonly.sql.store.tables import Tables
+from onceonly.sql.store.tables import THE_RING, Tables
 from onceonly.sql.store.time_buckets import NO_BODY, label_row
 
 NEVER = 1 << 62
@@ -94,16 +94,19 @@ def record_claim(scope: StoreScope, message: Message) -> bytes | None:
 def places(scope: StoreScope, messages: Iterable[Message]) -> list[ClaimGroup]:
     """Sort messages by where their claims belong; in one order for all units, against deadlocks."""
     outside: dict[bytes, Message] = {}
-    slices: dict[int, dict[bytes, Message]] = {}
+    slices: dict[tuple[int, int], dict[bytes, Message]] = {}
+    buckets: dict[tuple[int, int], Table] = {}
     for message in messages:
         instant = _bucket_instant(scope, message)
-        if not instant or scope.bucketing is None:
+        if not instant or scope.rings is None:
             outside[claim_key(scope.endpoint, message.identity)] = message
         else:
-            key = ring_key(scope.endpoint, message.identity, instant)
-            slices.setdefault(scope.bucketing.start(instant), {})[key] = message
+            key, ring = ring_key(scope.endpoint, message.identity, instant), scope.rings.ring(instant)
+            place = (ring.bucketing.start(instant), ring.number)
+            slices.setdefault(place, {})[key] = message
+            buckets[place] = ring.bucket(place[0])
     found = [ClaimGroup(scope.tables.claims, None, _sorted(outside))] if outside else []
-    return found + [ClaimGroup(_bucket(scope, start), start, _sorted(slices[start])) for start in sorted(slices)]
+    return found + [ClaimGroup(buckets[place], place[0], _sorted(slices[place])) for place in sorted(slices)]
 
 
 def claim(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> BeginResult:
@@ -147,10 +150,13 @@ def with_fingerprints(connection: Connection, scope: StoreScope, records: Sequen
     return tuple(replace(record, fingerprint=found.get(keys[record.identity], b"")) for record in records)
 
 
-def count_claims(connection: Connection, tables: Tables) -> int:
-    """Count all claims, in the ring and outside of it, and no labels."""
+def count_claims(connection: Connection, tables: Tables, buckets: Sequence[Table] = ()) -> int:
+    """Count all claims, in the first ring, in these other buckets and outside of rings, and no labels."""
     counted = [select(func.count().label("count")).select_from(tables.claims)]
-    counted += [select(func.count()).select_from(bucket).where(bucket.c.fingerprint != NO_BODY) for bucket in tables.buckets]
+    counted += [
+        select(func.count()).select_from(bucket).where(bucket.c.fingerprint != NO_BODY)
+        for bucket in (*tables.buckets, *buckets)
+    ]
     return sum(connection.scalars(union_all(*counted)))
 
 
@@ -171,12 +177,17 @@ def _claim(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict
 
 
 def _arrival(scope: StoreScope, place: ClaimGroup) -> dict[str, int]:
-    """Return when a claim arrived, where that is not left to the database's clock."""
+    """Return when a claim arrived, where that is not left to the database's clock, and its ring, if it is not the first.
+
+    A claim without an instant is in no bucket, and is kept as long as those of the ring are.
+    """
     if place.start is not None:
         return {}
     if not scope.claim_mode.has_history:
         return {"arrived_at": NEVER}
-    return {} if scope.clock is None else {"arrived_at": scope.clock.now()}
+    ring = THE_RING if scope.rings is None else scope.rings.latest.ring.number
+    arrival = {} if scope.clock is None else {"arrived_at": scope.clock.now()}
+    return arrival if ring == THE_RING else {**arrival, "ring": ring}
 
 
 def _read_known(connection: Connection, scope: StoreScope, place: ClaimGroup) -> dict[Identity, StoredClaim]:
@@ -202,14 +213,9 @@ def _is_same(message: Message, known: Mapping[Identity, StoredClaim]) -> bool:
 
 def _bucket_instant(scope: StoreScope, message: Message) -> int:
     """Return the instant that says in which bucket a message is claimed; 0 for those that are in none."""
-    if scope.bucketing is None or not scope.claim_mode.has_history:
+    if scope.rings is None or not scope.claim_mode.has_history:
         return 0
     return message.instant if message.identity not in scope.outside else 0
-
-
-def _bucket(scope: StoreScope, start: int) -> Table:
-    assert scope.bucketing is not None  # noqa: S101 - who has slices knows how time is cut
-    return scope.tables.buckets[scope.bucketing.bucket(start)]
 
 
 def _sorted(messages: Mapping[bytes, Message]) -> dict[bytes, Message]:

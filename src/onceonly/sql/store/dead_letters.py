@@ -231,7 +231,7 @@ class SqlDeadLetters:
 
 def _placed(rows: Iterable[Any]) -> tuple[PlacedLetter, ...]:
     """Read rows. One that cannot be read gives what stands for it; one without a key can be neither shown nor deleted."""
-    return tuple(PlacedLetter(row.position, _letter(row)) for row in rows if _has_key(row))
+    return tuple(PlacedLetter(row.position, letter_in(row)) for row in rows if _has_key(row))
 
 
 def _has_key(row: Any) -> bool:
@@ -242,7 +242,8 @@ def _has_key(row: Any) -> bool:
     return False
 
 
-def _letter(row: Any) -> DeadLetter:
+def letter_in(row: Any) -> DeadLetter:
+    """Return the letter in a row, or what stands for one that cannot be read."""
     stored = bytes(row.letter) if isinstance(row.letter, bytes | bytearray | memoryview) else ascii(row.letter).encode()
     found = StoredLetter(
         key=row.key,
@@ -260,7 +261,7 @@ def _instant(stored: object) -> int:
 def _count(row: Any, shown: Mapping[int, Any]) -> GroupCount:
     """Describe a group by its last letter; if that is unreadable, by its first. Its key is the one by which it is chosen."""
     first, last = shown[row.first], shown[row.last]
-    described = [failure_group(letter) for letter in (_letter(last), _letter(first)) if not _hides(letter, row.failure)]
+    described = [failure_group(letter) for letter in (letter_in(last), letter_in(first)) if not _hides(letter, row.failure)]
     group = described[0] if described else None
     return GroupCount(row.endpoint, group, row.count, _instant(first.stored_at), _instant(last.stored_at), last.key)
 

@@ -4,10 +4,11 @@ The key is inserted at once, so that a second attempt waits for the first one. T
 statement that also checks the deadline by the server's clock. Whatever undoes the row of the key ends the `SessionKey`.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import BigInteger, Connection, Table, Update, bindparam, insert, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
@@ -21,7 +22,7 @@ from onceonly.model.transaction import (
     attempt_with_records,
     key_of,
 )
-from onceonly.sql.database_clock import StatementNow, database_now
+from onceonly.sql.database_clock import StatementNow
 from onceonly.sql.dialect import Dialect
 from onceonly.sql.store.enlistment import (
     Committed,
@@ -33,7 +34,8 @@ from onceonly.sql.store.enlistment import (
     mapped,
     session_of,
 )
-from onceonly.sql.store.tables import tables
+from onceonly.sql.store.statements import row_of
+from onceonly.sql.store.tables import Tables, tables
 from onceonly.sql.store.transactions import read_entry
 from onceonly.sql.translation import translated
 
@@ -48,6 +50,14 @@ class KeyToTake(NamedTuple):
     """The attempt whose key is taken, and the time in milliseconds since 1970 from which the key is kept."""
 
     opening: TransactionAttempt
+    now: int
+
+
+class HeldRecord(NamedTuple):
+    """A record that the statement of the commit inserts, with the transactions in which it was written, and its time."""
+
+    within: tuple[SessionTransaction, ...]
+    record: Record
     now: int
 
 
@@ -68,6 +78,10 @@ class SessionKey(EnlistedSession):
         self._taken_in: tuple[SessionTransaction, ...] = ()
         self._answers: list[tuple[tuple[SessionTransaction, ...], bytes | None]] = []
         self._deadline = 0
+        self._holds = self._are_rows = False
+        self._held: list[HeldRecord] = []
+        self._inserted: tuple[Record, ...] = ()
+        self._connection: Connection | None = None
 
     @property
     def attempt(self) -> str:
@@ -97,59 +111,69 @@ class SessionKey(EnlistedSession):
     def set_answer(self, answer: bytes | None) -> None:
         self._answers.append((_open_transactions(self._session), answer))
 
+    def hold_records(self) -> None:
+        """Insert the records by the statement that stores the answer, instead of with the session's next flush.
+
+        For those who commit by the session alone: a commit of its connection would have the key without the records.
+        """
+        self._holds = True
+
     def take(self, connection: Connection, dialect: Dialect, now: int) -> None:
         """Insert the key, or read what is kept. Raises ConflictError, KeyReused, PermanentFailure, UpgradeRequired."""
-        opening, keys = self._opening, self._tables.keys
-        key = key_of(opening.endpoint, opening.key)
-        row = {"key": key, "fingerprint": opening.fingerprint, "attempt": self._stored_attempt, "stored_at": now}
-        with dialect.waiting(connection, opening.wait):
-            is_new = bool(dialect.insert_absent(connection, keys, [row], key=["key"]))
-        if is_new:
+        found = take_key(KeyTables(connection, dialect, self._tables), self._opening, now)
+        if isinstance(found, IdempotencyEntry):
+            self.entry = found
+        else:
             self._taken_in = _open_transactions(self._session)
-            self._deadline = database_now(connection) + opening.max_commit
-            return
-        self.entry = read_entry(connection, self._tables, opening.endpoint, key)
-        if self.entry is None:  # it was removed since, or this transaction's snapshot is older than it
-            raise ConflictError("another transaction has just stored or deleted this idempotency key: roll back and try again")
-        if self.entry.fingerprint != opening.fingerprint:
-            raise KeyReused("this idempotency key was used for another request: use a new key for each new request")
+            self._deadline = found + self._opening.max_commit
 
     def write(self, record: Record, now: int) -> None:
         """Add a record to the session. Raises OverflowError for more than `MOST_RECORDS`."""
         if len(self._written) >= MOST_RECORDS:
             raise OverflowError(f"a transaction with a key can send {MOST_RECORDS} messages. Send the others without the key")
-        super().write(record, now)
+        if self._connection is None and self._holds:
+            self._held.append(HeldRecord(_open_transactions(self._session), record, now))
+            self._written.append(record.identity)
+        else:
+            self._are_rows = True
+            super().write(record, now)
 
     def rolled_back(self, ended: SessionTransaction) -> None:
         """Drop what went with a savepoint, and end with the one in which the key was taken."""
         super().rolled_back(ended)
         self._answers = [(within, answer) for within, answer in self._answers if ended not in within]
+        self._held = [each for each in self._held if ended not in each.within]
         if ended in self._taken_in:
             self.is_over = True
 
     def check(self) -> None:
-        """Write the answer, and refuse a commit that is too late. Raises CommitFailed, InvalidEffect."""
+        """Write answer and records, and refuse a commit that is too late. Raises CommitFailed, InvalidEffect."""
         super().check()
         session = self._session
         if self.is_over or self.entry is not None or session.in_nested_transaction():
             return
         session.flush()
-        keys, attempt = self._tables.keys, attempt_with_records(self._opening.attempt, len(self._written))
-        own = keys.c.key == key_of(self._opening.endpoint, self._opening.key)
-        statement = update(keys).where(own, keys.c.attempt == self._stored_attempt, StatementNow() <= self._deadline)
-        found = connection_of(session, self._home).execute(statement.values(answer=self.answer, attempt=attempt))
-        if found.rowcount != 1:
-            raise CommitFailed(
-                f"the idempotency key was taken more than {self._opening.max_commit} ms ago, or a statement has rolled it "
-                "back, so nothing may be committed: roll back and try again"
-            )
+        endpoint, held = self._opening.endpoint, self._held
+        attempt = attempt_with_records(self._opening.attempt, len(self._written))
+        rows = [row_of(endpoint, each.record, each.now) for each in held]
+        connection = connection_of(session, self._home)
+        where = KeyTables(connection, self.dialect, self._tables)
+        change = StoredAnswer(self._stored_attempt, attempt, self.answer, self._deadline)
+        store_answer(where, self._opening, change, rows)
         self._stored_attempt = attempt
+        self._connection, self._held = connection, []
+        self._inserted += tuple(each.record for each in held)
 
     def tell(self) -> None:
-        """Report the records of a commit."""
-        if not self.is_over and self.entry is None:
-            self.is_committed = True
+        """Report the records of a commit: whole, if no outer transaction can undo them."""
+        if self.is_over or self.entry is not None:
+            return
+        self.is_committed = True
+        is_alone = self._connection is not None and not self._connection.in_transaction()
+        if self._are_rows or not is_alone:
             super().tell()
+        elif self._inserted:
+            self._committed(self._inserted)
 
 
 def enlist_key(
@@ -202,6 +226,68 @@ def connection_of(session: Session, home: RecordStore) -> Connection:
     place = home.place
     bind = {"mapper": mapped(place.prefix, place.schema), "clause": insert(tables(place.prefix, place.schema).records)}
     return session.connection(bind_arguments=bind)
+
+
+class KeyTables(NamedTuple):
+    """A connection with an open transaction, and the tables of a store on it."""
+
+    connection: Connection
+    dialect: Dialect
+    tables: Tables
+
+
+class StoredAnswer(NamedTuple):
+    """What is stored with a key at its commit: a new `attempt` and the answer.
+
+    `own_attempt` is the attempt that the row has, and `deadline` the latest time, in milliseconds since 1970.
+    """
+
+    own_attempt: str
+    attempt: str
+    answer: bytes | None
+    deadline: int
+
+
+def take_key(where: KeyTables, opening: TransactionAttempt, now: int) -> int | IdempotencyEntry:
+    """Insert a key, and return the time of the database in milliseconds since 1970; or return what is kept under it.
+
+    Raises ConflictError, KeyReused, PermanentFailure, UpgradeRequired.
+    """
+    key = key_of(opening.endpoint, opening.key)
+    attempt = attempt_with_records(opening.attempt, 0)
+    row = {"key": key, "fingerprint": opening.fingerprint, "attempt": attempt, "stored_at": now}
+    taken_at = where.dialect.insert_at(where.connection, where.tables.keys, row, key=["key"], wait=opening.wait)
+    if taken_at is not None:
+        return taken_at
+    entry = read_entry(where.connection, where.tables, opening.endpoint, key)
+    if entry is None:  # it was removed since, or this transaction's snapshot is older than it
+        raise ConflictError("another transaction has just stored or deleted this idempotency key: roll back and try again")
+    if entry.fingerprint != opening.fingerprint:
+        raise KeyReused("this idempotency key was used for another request: use a new key for each new request")
+    return entry
+
+
+def store_answer(
+    where: KeyTables, opening: TransactionAttempt, change: StoredAnswer, records: Sequence[Mapping[str, Any]]
+) -> None:
+    """Store an answer, and insert rows of records with it. Raises CommitFailed if it is too late, or the key is gone."""
+    statement = _answer_statement(where.tables.keys)
+    values = {"own_key": key_of(opening.endpoint, opening.key), **change._asdict()}
+    if where.dialect.insert_and_update(where.connection, where.tables.records, records, statement, values=values) != 1:
+        raise CommitFailed(
+            f"the idempotency key was taken more than {opening.max_commit} ms ago, or a statement has rolled it back, so "
+            "nothing may be committed: roll back and try again"
+        )
+
+
+@cache
+def _answer_statement(keys: Table) -> Update:
+    """Return the statement of `store_answer`, which takes longer to build than to execute."""
+    own = keys.c.key == bindparam("own_key", type_=keys.c.key.type)
+    is_taken = keys.c.attempt == bindparam("own_attempt", type_=keys.c.attempt.type)
+    statement = update(keys).where(own, is_taken, StatementNow() <= bindparam("deadline", type_=BigInteger))
+    answer = bindparam("answer", type_=keys.c.answer.type)
+    return statement.values(answer=answer, attempt=bindparam("attempt", type_=keys.c.attempt.type))
 
 
 def _open_transactions(session: Session) -> tuple[SessionTransaction, ...]:

@@ -6,15 +6,15 @@ a savepoint that is rolled back. Nothing is awaited here, so it is the same for 
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from operator import methodcaller
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
-from sqlalchemy import Connection, Engine, Pool, delete, event, false, insert, inspect
+from sqlalchemy import URL, Connection, Engine, Pool, delete, event, false, insert, inspect
 from sqlalchemy.exc import OperationalError, UnboundExecutionError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, registry, scoped_session, sessionmaker
 
 from onceonly.model.errors import InvalidEffect, SchemaMissing, SetupError
 from onceonly.model.identity import Identity
@@ -27,10 +27,18 @@ from onceonly.sql.store.statements import row_of
 from onceonly.sql.store.tables import SCHEMA, tables
 from onceonly.sql.urls import DatabaseAddress, whereabouts, written
 
-Committed = Callable[[Sequence[Identity]], None]
-"""Told which records the caller may have committed, from whatever thread did it. Must not raise, and must not wait."""
+Committed = Callable[[Sequence[Identity | Record]], None]
+"""Told which records the caller has committed, or the names of those that may be, from whatever thread did it.
 
-EARS = "onceonly_ears"
+Must not raise, and must not wait.
+"""
+
+CommitGuard = Callable[[], None]
+"""Called before each commit of a session, but not before the release of a savepoint. It raises to refuse the commit."""
+
+LISTENERS = "onceonly_listeners"
+_CLASSES: "WeakSet[type[Session]]" = WeakSet()
+"""The classes to all of whose sessions `listen_to` listens."""
 _SEEN: "WeakKeyDictionary[Pool, set[tuple[str, str | None]]]" = WeakKeyDictionary()
 
 
@@ -50,7 +58,7 @@ class EnlistedSession:
         self._session = session
         self._home = home
         self._committed = committed
-        self.dialect = dialect_of(home.place.url)
+        self.dialect = shared_dialect(home.place.url)
         self._written: list[Identity] = []
         self._unflushed: list[Any] = []
 
@@ -86,6 +94,12 @@ class EnlistedSession:
             self._committed(tuple(self._written))
 
 
+@lru_cache(64)
+def shared_dialect(url: URL) -> Dialect:
+    """Return the dialect of a store. It has no state that belongs to a session of the caller, and is made slowly."""
+    return dialect_of(url)
+
+
 def enlist(session: object, home: RecordStore, committed: Committed) -> EnlistedSession:
     """Write records through this session from now on, until its transaction ends; `committed` is called after its commit.
 
@@ -99,9 +113,9 @@ def enlist(session: object, home: RecordStore, committed: Committed) -> Enlisted
 
 
 def listeners_of(session: Session) -> "SessionListeners":
-    """Return what listens to a session. Its `info` may be a copy of another session's."""
-    found: SessionListeners | None = session.info.get(EARS)
-    return found if found is not None and found.session() is session else SessionListeners(session)
+    """Return what listens to a session."""
+    found = _found(session)
+    return found if found is not None else SessionListeners(session)
 
 
 class SessionListeners:
@@ -109,30 +123,67 @@ class SessionListeners:
 
     def __init__(self, session: Session) -> None:
         self.open: list[EnlistedSession] = []
+        self.guard: CommitGuard | None = None
         self.session = ref(session)
-        session.info[EARS] = self
-        event.listen(session, "after_flush_postexec", lambda *_: self._each(methodcaller("flushed")))
-        event.listen(session, "after_soft_rollback", self._after_rollback)
-        event.listen(session, "before_commit", lambda *_: self._each(methodcaller("check")))
-        event.listen(session, "after_commit", self._after_commit)
-        event.listen(session, "after_transaction_end", self._after_end)
+        session.info[LISTENERS] = self
+        if not isinstance(session, tuple(_CLASSES)):
+            _listen(session)
 
-    def _after_commit(self, session: Session) -> None:
-        if not session.in_nested_transaction():  # a savepoint that was released is no commit
-            self._each(methodcaller("tell"))
-
-    def _after_rollback(self, _session: Session, ended: SessionTransaction) -> None:
-        self._each(methodcaller("rolled_back", ended))
-
-    def _each(self, act: Callable[[EnlistedSession], None]) -> None:
+    def each(self, act: Callable[[EnlistedSession], None]) -> None:
         for enlisted in self.open:
             act(enlisted)
 
-    def _after_end(self, _session: Session, transaction: SessionTransaction) -> None:
-        if transaction.parent is None:
-            ended, self.open = self.open, []
-            for enlisted in ended:
-                enlisted.is_over = True
+
+def listen_to(sessions: object) -> None:
+    """Listen to all sessions of a `sessionmaker`, once: for a single session it takes as long as a statement.
+
+    Called when an application is imported, since no event may be under way. Anything else is ignored.
+    """
+    if isinstance(sessions, sessionmaker) and not issubclass(sessions.class_, tuple(_CLASSES)):
+        _CLASSES.add(sessions.class_)  # it has a class of its own
+        _listen(sessions.class_)
+
+
+def _listen(target: Session | type[Session]) -> None:
+    event.listen(target, "after_flush_postexec", _after_flush)
+    event.listen(target, "after_soft_rollback", _after_rollback)
+    event.listen(target, "before_commit", _before_commit)
+    event.listen(target, "after_commit", _after_commit)
+    event.listen(target, "after_transaction_end", _after_end)
+
+
+def _found(session: Session) -> SessionListeners | None:
+    found: SessionListeners | None = session.info.get(LISTENERS)  # it may be a copy of another session's
+    return found if found is not None and found.session() is session else None
+
+
+def _after_flush(session: Session, _context: object) -> None:
+    if (found := _found(session)) is not None:
+        found.each(methodcaller("flushed"))
+
+
+def _after_rollback(session: Session, ended: SessionTransaction) -> None:
+    if (found := _found(session)) is not None:
+        found.each(methodcaller("rolled_back", ended))
+
+
+def _before_commit(session: Session) -> None:
+    if (found := _found(session)) is not None:
+        if found.guard is not None and not session.in_nested_transaction():
+            found.guard()
+        found.each(methodcaller("check"))
+
+
+def _after_commit(session: Session) -> None:
+    if (found := _found(session)) is not None and not session.in_nested_transaction():  # a savepoint's release is no commit
+        found.each(methodcaller("tell"))
+
+
+def _after_end(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None and (found := _found(session)) is not None:
+        ended, found.open = found.open, []
+        for enlisted in ended:
+            enlisted.is_over = True
 
 
 @cache

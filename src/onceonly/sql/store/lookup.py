@@ -16,9 +16,10 @@ from onceonly.ports.operators import ClaimState, Knowledge
 from onceonly.sql.database import Database
 from onceonly.sql.store.claims import ClaimGroup, places
 from onceonly.sql.store.register import SqlRegister
+from onceonly.sql.store.rings import find_rings
 from onceonly.sql.store.statements import StoreScope, chunks, read_records
 from onceonly.sql.store.tables import tables
-from onceonly.sql.store.time_buckets import find_bucketing, read_held
+from onceonly.sql.store.time_buckets import read_held
 from onceonly.sql.store.tokens import token_key
 
 
@@ -39,10 +40,10 @@ class SqlLookup:
         return await self._register.rows([identity])
 
     async def _scope_with_buckets(self) -> StoreScope:
-        """Return the scope with the division of time. It may have been decided since the last call."""
-        if self._scope.bucketing is None and self._scope.claim_mode.has_history:
-            self._scope = self._scope._replace(bucketing=await find_bucketing(self._database))
-        return self._scope
+        """Return the scope with the rings. They may have been decided or changed since the last call."""
+        if not self._scope.claim_mode.has_history:
+            return self._scope
+        return self._scope._replace(rings=(await find_rings(self._database)).of(self._scope.endpoint))
 
 
 def _know(connection: Connection, scope: StoreScope, messages: Sequence[Message]) -> tuple[Knowledge, ...]:

@@ -3,12 +3,12 @@
 from sqlalchemy import Connection, FromClause, Select, func, select
 
 from onceonly.model.action import ActionState
-from onceonly.model.ring import Bucketing
 from onceonly.ports.environment import Clock
 from onceonly.ports.measurements import StoredRemains
 from onceonly.sql.database import Database
+from onceonly.sql.store.rings import StoredRings, find_rings
 from onceonly.sql.store.tables import Tables, tables
-from onceonly.sql.store.time_buckets import NO_BODY, find_bucketing, read_held, time_in
+from onceonly.sql.store.time_buckets import NO_BODY, read_held, time_in
 
 
 async def read_remains(database: Database, endpoint: str, limit: int, *, clock: Clock | None = None) -> StoredRemains:
@@ -17,13 +17,13 @@ async def read_remains(database: Database, endpoint: str, limit: int, *, clock: 
     Raises CommitFailed, OutcomeUnknown.
     """
     own = tables(database.prefix, database.schema)
-    bucketing = await find_bucketing(database)
+    rings = await find_rings(database)
     async with database.reading() as connection:
-        return await connection.run_sync(_read, own, endpoint, bucketing, limit, clock)
+        return await connection.run_sync(_read, own, endpoint, rings, limit, clock)
 
 
 def _read(  # noqa: PLR0917 - for run_sync
-    connection: Connection, own: Tables, endpoint: str, bucketing: Bucketing | None, limit: int, clock: Clock | None
+    connection: Connection, own: Tables, endpoint: str, rings: StoredRings, limit: int, clock: Clock | None
 ) -> StoredRemains:
     def count(table: FromClause, *conditions: object) -> int:
         query: Select[int] = select(func.count()).select_from(
@@ -33,15 +33,17 @@ def _read(  # noqa: PLR0917 - for run_sync
 
     now = time_in(connection, clock)
     claims, last_claim = count(own.claims), connection.scalar(select(func.max(own.claims.c.arrived_at))) or 0
-    for bucket in own.buckets if bucketing is not None else ():
-        if (some := count(bucket, bucket.c.fingerprint != NO_BODY)) == 0:
-            continue
-        start = read_held(connection, bucket)
-        claims += some
-        last_claim = max(last_claim, now if start is None or bucketing is None else min(now, start + bucketing.width))
+    for ring in rings.rings.values():
+        for bucket in ring.buckets:
+            if (some := count(bucket, bucket.c.fingerprint != NO_BODY)) == 0:
+                continue
+            start = read_held(connection, bucket)
+            claims += some
+            last_claim = max(last_claim, now if start is None else min(now, start + ring.bucketing.width))
+    routes = rings.of(endpoint)
     running = (own.actions.c.endpoint == endpoint, own.actions.c.state == ActionState.RUNNING.value)
     return StoredRemains(
-        retention=0 if bucketing is None else bucketing.retention,
+        retention=0 if routes is None else max(route.ring.bucketing.retention for route in routes.all),
         records=count(own.records, own.records.c.endpoint == endpoint),
         claims=min(claims, limit),
         last_claim=min(last_claim, now),

@@ -10,7 +10,7 @@ tombstone stays.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, or_, select
 
 from onceonly.config.deduplication import ClaimMode
 from onceonly.formats.records import decode_record, encode_record
@@ -18,11 +18,11 @@ from onceonly.formats.undecodable import UNDECODABLE, UNREADABLE, report_record
 from onceonly.model.errors import PermanentFailure, SchemaTooNew, UpgradeRequired
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.record import Record
-from onceonly.model.ring import Bucketing
 from onceonly.ports.environment import Clock
 from onceonly.sql.columns import Undecodable
 from onceonly.sql.database import Database
 from onceonly.sql.dialect import Dialect
+from onceonly.sql.store.rings import RingRoutes
 from onceonly.sql.store.tables import Tables
 from onceonly.sql.store.time_buckets import time_in
 
@@ -47,16 +47,17 @@ Key = TypeVar("Key")
 class StoreScope(NamedTuple):
     """A database and the tables in it, the endpoint that works there, and what is kept.
 
-    `bucketing` is how time is cut, None until that is known: no message with an instant may be claimed before. `clock` decides
-    what is forgotten instead of the database's own, if there is one. `outside` are messages that one unit claims without their
-    instant: their buckets would refuse them, and a person has sent them back. `journal` is there if the endpoint has one.
+    `rings` are those of the endpoint, None until they are known: no message with an instant may be claimed before. `clock`
+    decides what is forgotten instead of the database's own, if there is one. `outside` are messages that one unit claims
+    without their instant: their buckets would refuse them, and a person has sent them back. `journal` is there if the endpoint
+    has one.
     """
 
     database: Database
     tables: Tables
     endpoint: str
     claim_mode: ClaimMode
-    bucketing: Bucketing | None = None
+    rings: RingRoutes | None = None
     clock: Clock | None = None
     outside: frozenset[Identity] = frozenset()
     journal: "SqlMessageJournal | None" = None
@@ -89,10 +90,21 @@ def delete_keys(connection: Connection, dialect: Dialect, keys: Sequence[bytes],
 
 
 def read_undispatched(connection: Connection, tables: Tables, endpoint: str, old: OldRecords) -> tuple[Record, ...]:
+    """Read records, the oldest first, and on behind those that cannot be read. No record in the result: none waits."""
     records = tables.records.c
-    query = select(records.source, records.id, records.effects).where(records.endpoint == endpoint)
-    ordered = query.where(records.stored_at < old.than).order_by(records.stored_at, records.key).limit(old.limit)
-    return readable_records(connection.execute(ordered))
+    since, key = records.stored_at, records.key
+    waiting = select(since, key, records.source, records.id, records.effects).where(
+        records.endpoint == endpoint, since < old.than
+    )
+    found: list[Record] = []
+    page = waiting
+    while True:
+        rows = connection.execute(page.order_by(since, key).limit(old.limit)).all()
+        found += readable_records(rows)
+        if len(rows) < old.limit or len(found) >= old.limit:
+            return tuple(found[: old.limit])
+        last = rows[-1]
+        page = waiting.where(since >= last.stored_at, or_(since > last.stored_at, key > last.key))
 
 
 def read_records(

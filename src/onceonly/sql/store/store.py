@@ -21,10 +21,11 @@ from onceonly.sql.store.claims import OtherSlice, claim, with_fingerprints
 from onceonly.sql.store.entities import Loaded, load_all
 from onceonly.sql.store.leases import RecordLeases
 from onceonly.sql.store.message_journal import SqlMessageJournal
+from onceonly.sql.store.rings import RingRoutes, find_rings
 from onceonly.sql.store.shadow import Outcomes, ShadowOutcome, ShadowReport, claim_all
 from onceonly.sql.store.statements import OldRecords, StoreScope, bury, delete_keys, read_records, read_undispatched
 from onceonly.sql.store.tables import tables
-from onceonly.sql.store.time_buckets import RETENTION_MS, read_bucketing, read_held, time_in
+from onceonly.sql.store.time_buckets import RETENTION_MS, read_held, read_routes, time_in
 from onceonly.sql.store.tokens import consume
 from onceonly.sql.store.unit import Shadowed, SqlUnit
 
@@ -64,10 +65,11 @@ class SqlStore:
         """Set another level for units of one message, by the type of the message. Raises SetupError."""
         self._isolations = {name: checked_isolation(self._database.dialect, level) or "" for name, level in isolations.items()}
 
-    async def prepare(self) -> None:
-        """Find out how time is cut in this database, or decide it. Raises SetupError, CommitFailed, OutcomeUnknown."""
-        bucketing = await read_bucketing(self._database, self._retention, clock=self._scope.clock)
-        self._scope = self._scope._replace(bucketing=bucketing)
+    async def prepare(self) -> RingRoutes:
+        """Find out in which rings this endpoint claims, or decide it. Raises SetupError, CommitFailed, OutcomeUnknown."""
+        rings = await read_routes(self._database, self._endpoint, self._retention, clock=self._scope.clock)
+        self._scope = self._scope._replace(rings=rings)
+        return rings
 
     async def begin(self, messages: Sequence[Message], *, isolated: bool = False) -> SqlUnit:
         """Begin, and claim all messages: in one statement for each bucket, and one for all others. Then load their entities.
@@ -76,8 +78,7 @@ class SqlStore:
         """
         if self._scope.journal is not None:
             await self._scope.journal.prepare()
-        is_undecided = self._claim_mode.has_history and self._scope.bucketing is None
-        if is_undecided and any(message.instant for message in messages):
+        if self._claim_mode.has_history and self._scope.rings is None and messages:
             await self.prepare()
         asked, undecidable, outside = messages, tuple[UndecidableMessage, ...](), frozenset[Identity]()
         refused: Outcomes = {}
@@ -97,12 +98,21 @@ class SqlStore:
         raise ConflictError(f"gave up after {2 * BUCKETS} attempts: time buckets kept rotating")
 
     async def _check_bucket(self, other: OtherSlice) -> tuple[UndecidableMessage, ...]:
-        """Look what a bucket holds instead of these messages' slice; none of them is undecidable if it holds that by now."""
-        bucketing = self._scope.bucketing
+        """Look what a bucket holds instead of these messages' slice; none of them is undecidable if it holds that by now.
+
+        None is either where an operator has changed the retention meanwhile: then they are claimed in another ring. The rings
+        are read after the label, because a ring that is closed between the two may get a label that refuses them.
+        """
         async with self._database.reading() as connection:
             held = await connection.run_sync(read_held, other.bucket)
             now = await connection.run_sync(time_in, self._scope.clock)
-        reason = bucketing and bucketing.undecidable_reason(other.start, held, now)
+        found = (await find_rings(self._database)).of(self._endpoint)
+        if found is not None and found != self._scope.rings:
+            self._scope = self._scope._replace(rings=found)
+        ring = None if found is None else found.ring(other.messages[0].instant)
+        if ring is None or ring.bucket(other.start) is not other.bucket:
+            return ()
+        reason = ring.bucketing.undecidable_reason(other.start, held, now)
         return tuple(UndecidableMessage(message, reason) for message in other.messages) if reason is not None else ()
 
     async def _begin(

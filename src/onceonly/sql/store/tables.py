@@ -11,11 +11,15 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Index,
     Integer,
     MetaData,
     String,
     Table,
+    inspect,
+    select,
+    text,
 )
 
 from onceonly.model.ring import BUCKETS
@@ -32,10 +36,11 @@ from onceonly.sql.columns import (
     TRANSACTIONAL,
     TextKey,
 )
+from onceonly.sql.completeness import find_missing, repair
 from onceonly.sql.database_clock import DatabaseNow
 from onceonly.sql.schema import Schema
 
-__all__ = ["Tables", "metadata", "tables"]
+__all__ = ["Tables", "buckets_of", "metadata", "tables"]
 
 KEY_TEXT = 32
 THE_RING = 1
@@ -55,7 +60,9 @@ class Tables(NamedTuple):
     tokens: Table
     keys: Table
     ring: Table
-    """One row: the division of time into slices. A width of 0 means that it is not decided yet."""
+    """A row for each ring: the division of time into slices. A width of 0 means that it is not decided yet."""
+    retention: Table
+    """From which instant on an endpoint claims in which ring. An empty name stands for endpoints without rows of their own."""
     buckets: tuple[Table, ...]
     janitor: Table
     """The log of each endpoint's janitor."""
@@ -81,10 +88,11 @@ def tables(prefix: str, schema: str | None = None) -> Tables:
         Column("key", KEY, primary_key=True),
         Column("fingerprint", FINGERPRINT, nullable=False),
         Column("arrived_at", INSTANT, nullable=False, server_default=DatabaseNow()),
+        Column("ring", Integer, nullable=False, server_default=text(str(THE_RING))),
         sqlite_with_rowid=False,
         **TRANSACTIONAL,
     )
-    Index(f"{prefix}claims_arrived_at", claims.c.arrived_at)
+    Index(f"{prefix}claims_ring", claims.c.ring, claims.c.arrived_at)
     records = Table(
         f"{prefix}records",
         metadata,
@@ -164,17 +172,39 @@ def _optional(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table, Tab
     return entities, register, tokens, keys
 
 
-def _ring(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], Table]:
+def _ring(prefix: str, metadata: MetaData) -> tuple[Table, Table, tuple[Table, ...], Table]:
     ring = Table(
         f"{prefix}ring",
         metadata,
         Column("number", Integer, primary_key=True, autoincrement=False),
         Column("width", INSTANT, nullable=False),
+        Column("keep", INSTANT, nullable=False, server_default=text("0")),
+        Column("closes", INSTANT, nullable=False, server_default=text("0")),
         **TRANSACTIONAL,
     )
-    buckets = tuple(
+    retention = Table(
+        f"{prefix}retention",
+        metadata,
+        Column("endpoint", NAME, primary_key=True),
+        Column("since", INSTANT, primary_key=True, autoincrement=False),
+        Column("ring", Integer, nullable=False),
+        **TRANSACTIONAL,
+    )
+    buckets = _buckets(f"{prefix}claim_", metadata)
+    janitor = Table(
+        f"{prefix}janitor",
+        metadata,
+        Column("endpoint", NAME, primary_key=True),
+        Column("journal", DATA, nullable=False),
+        **TRANSACTIONAL,
+    )
+    return ring, retention, buckets, janitor
+
+
+def _buckets(prefix: str, metadata: MetaData) -> tuple[Table, ...]:
+    return tuple(
         Table(
-            f"{prefix}claim_{number:02}",
+            f"{prefix}{number:02}",
             metadata,
             Column("key", KEY, primary_key=True),
             Column("fingerprint", FINGERPRINT, nullable=False),
@@ -183,14 +213,14 @@ def _ring(prefix: str, metadata: MetaData) -> tuple[Table, tuple[Table, ...], Ta
         )
         for number in range(BUCKETS)
     )
-    janitor = Table(
-        f"{prefix}janitor",
-        metadata,
-        Column("endpoint", NAME, primary_key=True),
-        Column("journal", DATA, nullable=False),
-        **TRANSACTIONAL,
-    )
-    return ring, buckets, janitor
+
+
+@cache
+def buckets_of(prefix: str, schema: str | None, ring: int) -> tuple[Table, ...]:
+    """Return the time buckets of a ring. Those of the first ring are there in every database."""
+    if ring == THE_RING:
+        return tables(prefix, schema).buckets
+    return _buckets(f"{prefix}claim_{ring}_", MetaData(schema=schema))
 
 
 def _running(prefix: str, metadata: MetaData) -> tuple[Table, Table, Table]:
@@ -281,6 +311,7 @@ def metadata(prefix: str, schema: str | None = None) -> MetaData:
 _HANDLED_TWICE = "copies of messages that were handled before are handled again"
 _LOSSES = {
     "claims": _HANDLED_TWICE,
+    "retention": _HANDLED_TWICE,
     **{f"claim_{number:02}": _HANDLED_TWICE for number in range(BUCKETS)},
     "records": "messages that handlers have sent and no broker has got are lost",
     "entities": "all entities begin without a state",
@@ -289,9 +320,33 @@ _LOSSES = {
 }
 """What happens when a table is made again without its rows. The others lose no more than what operators read."""
 
+
+def _add_rings(connection: Connection, own: MetaData) -> None:
+    """Add what lets endpoints have retentions of their own. The claims that are there belong to the first ring.
+
+    Here only what is missing is made, so a step that was interrupted in MariaDB can be repeated.
+    """
+    repair(connection, find_missing(connection, own, thorough=True))
+    (claims,) = (table for table in own.tables.values() if table.name.endswith("claims"))
+    old = Index(f"{claims.name}_arrived_at", claims.c.arrived_at)
+    claims.indexes.discard(old)
+    old.drop(connection, checkfirst=True)
+
+
+def _rings_beside(connection: Connection, prefix: str, schema: str | None) -> tuple[MetaData, ...]:
+    """Return the tables of the rings that were made after the first one."""
+    ring = tables(prefix, schema).ring
+    if not inspect(connection).has_table(ring.name, schema=schema):
+        return ()
+    numbers = connection.scalars(select(ring.c.number).where(ring.c.number != THE_RING)).all()
+    return tuple(buckets_of(prefix, schema, number)[0].metadata for number in numbers)
+
+
 SCHEMA = Schema(
     component="store",
-    version=7,
+    version=8,
     tables=metadata,
+    upgrades={7: _add_rings},
     losses=_LOSSES,
+    beside=_rings_beside,
 )

@@ -7,11 +7,13 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, select, update
 
 from onceonly.formats.log_events import EventLogger
+from onceonly.model.changed_retention import refuse_less
 from onceonly.model.errors import SetupError
 from onceonly.model.ring import BUCKETS, Bucketing, bucketing_for, instant_of, label, width_of
 from onceonly.ports.environment import Clock
 from onceonly.sql.database import Database
 from onceonly.sql.database_clock import database_now
+from onceonly.sql.store.rings import RingRoutes, find_rings
 from onceonly.sql.store.tables import THE_RING, Tables, tables
 
 NO_BODY = bytes(8)
@@ -20,7 +22,6 @@ NO_BODY = bytes(8)
 RETENTION_MS = 7 * 86_400_000
 """Milliseconds for which claims are kept unless the endpoint says otherwise."""
 _log = EventLogger(logging.getLogger("onceonly.sql"))
-_DAY_MS, _HOUR_MS, _SECOND_MS = 86_400_000, 3_600_000, 1000
 
 
 def time_in(connection: Connection, clock: Clock | None) -> int:
@@ -53,17 +54,18 @@ def read_held(connection: Connection, bucket: Table) -> int | None:
     return start_of(read_lowest(connection, bucket))
 
 
-async def read_bucketing(database: Database, retention: int, *, clock: Clock | None = None) -> Bucketing:
-    """Read how time is cut. Who comes first decides it, so that claims are kept for `retention` ms, and labels all buckets.
+async def read_routes(database: Database, endpoint: str, retention: int, *, clock: Clock | None = None) -> RingRoutes:
+    """Read in which rings an endpoint claims. Who comes first decides how time is cut in the first one, and labels its buckets.
 
-    Raises SetupError when it was cut for a shorter retention; CommitFailed, OutcomeUnknown.
+    It is cut so that claims are kept for `retention` milliseconds. Raises SetupError when the endpoint's claims are kept for a
+    shorter time; CommitFailed, OutcomeUnknown.
     """
-    found = await find_bucketing(database)
+    found = (await find_rings(database)).of(endpoint)
     if found is None:
         async with database.writing() as connection:
             await connection.run_sync(_decide, database, bucketing_for(retention), clock)
-        found = await find_bucketing(database)
-    return refuse_more(retention, found)
+        found = (await find_rings(database)).of(endpoint)
+    return refuse_more(endpoint, retention, found)
 
 
 async def find_bucketing(database: Database) -> Bucketing | None:
@@ -72,10 +74,11 @@ async def find_bucketing(database: Database) -> Bucketing | None:
         return await connection.run_sync(_read, tables(database.prefix, database.schema))
 
 
-def refuse_more(retention: int, found: Bucketing | None) -> Bucketing:
+def refuse_more(endpoint: str, retention: int, found: RingRoutes | None) -> RingRoutes:
     """Return what was found when it keeps claims for `retention` milliseconds. Raises SetupError, with both numbers."""
-    if found is None or retention > found.retention:
-        raise SetupError(_too_long(retention, found))
+    if found is None:
+        raise SetupError("the tables of this database keep no claims yet")
+    refuse_less(endpoint, retention, found.latest.ring.bucketing.retention)
     return found
 
 
@@ -123,19 +126,3 @@ def _width_of(held: Sequence[int | None], ring: Table) -> int:
             " tables, in milliseconds, divided by 12"
         )
     return width
-
-
-def _too_long(retention: int, found: Bucketing | None) -> str:
-    kept = "nothing" if found is None else words(found.retention)
-    return (
-        f"History: retention is {words(retention)}, but the tables of this database keep claims for "
-        f"{kept}, which their first use set for all endpoints. Set retention to at most {kept}, or give "
-        "the endpoint separate tables with ?prefix= in the URL of its store"
-    )
-
-
-def words(milliseconds: int) -> str:
-    for unit, name in ((_DAY_MS, "d"), (_HOUR_MS, "h"), (_SECOND_MS, "s")):
-        if milliseconds >= unit:
-            return f"{milliseconds / unit:g} {name}"
-    return f"{milliseconds} ms"

@@ -13,9 +13,9 @@ from onceonly.model.headers import MOST_HEADER_BYTES
 from onceonly.model.message import Headers, Message
 from onceonly.operations.actions import ActionParts
 from onceonly.operations.edits import Check, Edit, body_from_form, decoding_check, edit, line_ends, why_not_editable
+from onceonly.operations.previews import is_secret
 from onceonly_dashboard.access import BODY
 from onceonly_dashboard.action_worker import open_parts
-from onceonly_dashboard.bodies import is_secret
 from onceonly_dashboard.gate import Refusal
 from onceonly_dashboard.page_request import Answer, PageContent, PageRequest, PageServices
 from onceonly_dashboard.pages import Verbatim, visible

@@ -21,10 +21,10 @@ from onceonly.model.wording import counted
 from onceonly.operations.edits import is_earlier_body
 from onceonly.operations.knowledge import know
 from onceonly.operations.letters import NEWEST, read_groups
+from onceonly.operations.previews import preview, shown_headers, shown_traceback
 from onceonly.ports.dead_letters import DeadLetters, Extent, Filter, GroupCount, LetterIndex
 from onceonly.ports.operators import ClaimState, Knowledge
 from onceonly_dashboard.access import BODY
-from onceonly_dashboard.bodies import preview, shown_headers, shown_traceback
 from onceonly_dashboard.endpoint_probes import MOST, EndpointProbes
 from onceonly_dashboard.gate import DOWNLOAD_POLICY, Refusal
 from onceonly_dashboard.page_request import PageContent, PageRequest, PageServices

@@ -6,12 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation
-from onceonly.documents.store import CLOCK_MARGIN_MS
 from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery
 from onceonly.model.record import Answer
 from onceonly.model.remote import Request
+from onceonly.model.retention import CLOCK_MARGIN_MS
 from onceonly.model.transaction import BlockDecision, TransactionAttempt
 from onceonly.ports.bundle import Ports
 from onceonly.ports.store import Resources

@@ -5,10 +5,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, WorldPart
 from onceonly.model.errors import OnceOnlyError
+from onceonly.model.retention import Era, Retention
 from onceonly.ports.bundle import Ports
 from onceonly_verify.actors.maintenance import wake_for
 from onceonly_verify.clock import is_to_come
@@ -16,9 +18,10 @@ from onceonly_verify.programs import Programs
 from onceonly_verify.roles import Batch, Begun, Role
 from onceonly_verify.time_steps import STEP, ExpiringWorld, Timing, clock_of_world, drop_expired, skew_of, skewed
 from onceonly_verify.workload import WITH_ENTITIES, DeduplicationMode, Workload
-from onceonly_verify.workload_ports import DEDUP, listed_since, marked, marks_of
+from onceonly_verify.workload_ports import DEDUP, RETENTION, listed_since, marked, marks_of, retentions_of
 
 PAGE = 10
+_decode_retention = msgspec.json.Decoder(Retention).decode
 
 
 def expiry_roles(workload: Workload) -> tuple[Role, ...]:
@@ -49,7 +52,50 @@ def expiry_roles(workload: Workload) -> tuple[Role, ...]:
         is_patient=True,
         program=sweep_marks,
     )
-    return (service, janitor) if workload.deduplication is DeduplicationMode.DEDUP else (service,)
+    operators = _operators(workload)
+    return (service, janitor, *operators) if workload.deduplication is DeduplicationMode.DEDUP else (service, *operators)
+
+
+def _operators(workload: Workload) -> tuple[Role, ...]:
+    """Return who changes the retention, at any moment, where the world has that."""
+    timing = workload.timing
+    if timing is None or not timing.changes:
+        return ()
+    operator = Role(
+        endpoint=workload.endpoints[0],
+        queue="operator",
+        point="wakes up",
+        label=f"{workload.labels[0]}operator: ",
+        reaches=("save",),
+        begins=partial(wake_for, texts=tuple(f"to set {steps}" for steps in timing.changes)),
+        waits=partial(is_not_due, timing),
+        is_patient=True,
+        program=change_retention,
+    )
+    return (operator,)
+
+
+def is_not_due(timing: Timing, worlds: Mapping[str, Any], _broker: Any, batch: Batch) -> bool:
+    """Return whether a retention was set already, or is not the next one."""
+    done = [era.kept // STEP for era in _eras(worlds[RETENTION])[1:]]
+    return [*done, _steps(batch)] != list(timing.changes[: len(done) + 1])
+
+
+def _eras(world: ExpiringWorld) -> tuple[Era, ...]:
+    found = [each.body for each in world.written if each.key.startswith("retention/") and each.body is not None]
+    return _decode_retention(found[0]).eras if found else ()
+
+
+async def change_retention(programs: Programs, batch: Batch, ports: Ports) -> None:
+    """Change the retention, as the command does."""
+    handlers: Any = ports.handlers
+    retentions = retentions_of(handlers.workload, programs, handlers.driver)
+    with suppress(OnceOnlyError):  # a person calls it again
+        await retentions.change(_steps(batch) * STEP)
+
+
+def _steps(batch: Batch) -> int:
+    return int(batch[0].body.decode().rpartition(" ")[2])
 
 
 def timed(role: Role, timing: Timing | None) -> Role:

@@ -4,7 +4,9 @@ from msgspec.structs import replace
 
 from onceonly.model.retry import Retry
 from onceonly_verify.check import CHAIN, GIVEN_UP, GIVING_UP, HASTY, IMPATIENT, ONE_OF_EACH, TWICE, Check, named
+from onceonly_verify.checks.application import APPLICATION_CHECKS
 from onceonly_verify.checks.batches import BATCH_CHECKS, PAIR_CHECKS
+from onceonly_verify.checks.changed_rings import CHANGED_RINGS
 from onceonly_verify.checks.drivers import DRIVER_CHECKS
 from onceonly_verify.checks.frozen import FROZEN_CHECKS
 from onceonly_verify.checks.full_batches import BATCH_HANDLER_CHECKS, FULL_CHECKS
@@ -234,6 +236,7 @@ CHECKS = named(
     FULL_CHECKS,
     BATCH_HANDLER_CHECKS,
     STORED_ELSEWHERE,
+    APPLICATION_CHECKS,
     TOKEN_CHECKS,
     DATABASE_CHECKS,
     TRANSACTION_CHECKS,
@@ -248,4 +251,5 @@ CHECKS = named(
     LEFTOVER_CHECKS,
     ROTATION_CHECKS,
     TIMED_CHECKS,
+    CHANGED_RINGS,
 )

@@ -121,6 +121,29 @@ def _rotated(*arrivals: MessageArrival, steps: int, forgets: bool = False) -> Wo
     return Workload(arrivals, deduplication=DeduplicationMode.RING, timing=timing)
 
 
+def _late(deduplication: DeduplicationMode, *names: str) -> Workload:
+    """Return a workload whose messages contain their instant, and come again at any time, also after their retention."""
+    timing = Timing(steps=4, per_call=True, skews=AHEAD)
+    return Workload(copies(*names, instant=START), deduplication=deduplication, quiet=True, timing=timing)
+
+
+def _changed(
+    deduplication: DeduplicationMode,
+    *names: str,
+    before: int,
+    after: int,
+    steps: int,
+    others: tuple[MessageArrival, ...] = (),
+) -> Workload:
+    """Return a workload in which an operator changes the retention, at any moment, while copies are on their way.
+
+    `others` have no instant, so they are never too old: history is trimmed when one of them is committed.
+    """
+    timing = Timing(steps=steps, retention=before, changes=(after,))
+    return Workload((*copies(*names, instant=START), *others), deduplication=deduplication, quiet=True, timing=timing)
+
+
+REFUSED = ("load", "save", "dead-letter", "ack")
 TWO_SLICES = _rotated(*BEHIND, *NEXT_SLICE, steps=3)
 
 TIMED_CHECKS = {
@@ -161,6 +184,36 @@ TIMED_CHECKS = {
     ),
     "time, a dedup store, a message that could not be acknowledged and comes again": Check(
         _unacknowledged(DeduplicationMode.DEDUP, "a"), Bounds(failures=1), workers=1, reaches=("load", "save", "ack", "release")
+    ),
+    "time, history, copies that come late": Check(_late(DeduplicationMode.HISTORY, "a", "a", "b"), workers=1, reaches=REFUSED),
+    "time, a dedup store, copies that come late": Check(_late(DeduplicationMode.DEDUP, "a", "a"), workers=1, reaches=REFUSED),
+    "time, a dedup store, a late copy of what is pending": Check(
+        Workload(copies("a", instant=START), deduplication=DeduplicationMode.DEDUP, timing=Timing(steps=4)),
+        Bounds(crashes=1),
+        workers=1,
+        reaches=("load", "save", "send", "dead-letter", "ack"),
+    ),
+    "time, a dedup store, two late copies in one batch": Check(
+        Workload(
+            copies("a", "b", "a", "b", instant=START), deduplication=DeduplicationMode.DEDUP, quiet=True, timing=Timing(steps=4)
+        ),
+        workers=1,
+        batch=2,
+        reaches=REFUSED,
+    ),
+    "time, history, the retention is raised": Check(
+        _changed(DeduplicationMode.HISTORY, "a", "a", others=copies("b"), before=1, after=6, steps=4),
+        workers=1,
+        reaches=REFUSED,
+    ),
+    "time, history, the retention is lowered": Check(
+        _changed(DeduplicationMode.HISTORY, "a", "a", "b", before=6, after=1, steps=5), workers=1, reaches=REFUSED
+    ),
+    "time, a dedup store, the retention is raised": Check(
+        _changed(DeduplicationMode.DEDUP, "a", "a", before=1, after=6, steps=5), workers=1, reaches=REFUSED
+    ),
+    "time, a dedup store, the retention is lowered": Check(
+        _changed(DeduplicationMode.DEDUP, "a", "a", before=6, after=1, steps=5), workers=1, reaches=REFUSED
     ),
     "time, a control message, and a crash": Check(_control(Client("t")), Bounds(crashes=1), workers=1, reaches=("load", "ack")),
     "time, a control message, a key without an entity, and a crash": Check(

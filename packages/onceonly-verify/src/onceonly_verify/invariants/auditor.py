@@ -169,6 +169,10 @@ class Auditor:
                     yield f"stray: {name!r} was handled{self._endpoint_text(endpoint)}, where nobody sent it"
             over = retention_over(self._workload, self._parts.stores(store), endpoint)
             yield from self._torn(endpoint, world, over)
+            if self._workload.application:
+                yield from self._half(
+                    endpoint, world, self._environment.views.application_rows(self._parts.stores(store), endpoint)
+                )
         yield from lost_answers(self._workload, self._parts.stores(store), self._stores(store))
         yield from late_commits(self._workload, self._parts.stores(store))
         yield from hasty_retries(self._workload, self._parts.stores(store))
@@ -194,6 +198,14 @@ class Auditor:
             if body not in written:
                 name = self._environment.name_of(identity)
                 yield f"torn: {name!r} is claimed{self._endpoint_text(endpoint)}, but no row was committed"
+
+    def _half(self, endpoint: str, world: Any, rows: tuple[tuple[str, str], ...]) -> Iterator[str]:
+        """Compare the rows of all entities with those of the application's document: they are written together."""
+        missing, strange = Counter(world.notes) - Counter(rows), Counter(rows) - Counter(world.notes)
+        for text, mark in missing:
+            yield f"half: attempt {mark} of {name_of(text)!r} left no row in the document{self._endpoint_text(endpoint)}"
+        for text, mark in strange:
+            yield f"half: attempt {mark} of {name_of(text)!r} left a row in the document{self._endpoint_text(endpoint)} only"
 
     def _wrong_sends(self, store: int, number: int) -> Iterator[str]:
         """Look at what was sent: of each message what its one committed attempt sends, and under one id."""
@@ -269,7 +281,7 @@ class Auditor:
             name, excuses = name_of(text), known.excuses_of(name_of(text)) + self._workload.failed_before(name_of(text))
             lost = deaths.get(claim_key(letter.endpoint, letter.message.identity), 0) if letter.message else 0
             if letter.reason in UNDECIDABLE:  # it may have been handled: a person decides
-                yield from refused_early(self._parts.stores(store), letter, excuses + lost)
+                yield from refused_early(self._workload, self._parts.stores(store), letter, excuses + lost)
                 continue
             if letter.reason in FLAWS or name in self._hopeless:
                 yield from self._unread(letter, name)

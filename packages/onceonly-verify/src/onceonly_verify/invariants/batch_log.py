@@ -273,6 +273,10 @@ class BatchLog:
             return
         for message in messages:
             self._logged(message.identity, "is asked about").is_admitted = message.identity in answer.messages
+        for each in answer.undecidable:
+            logged = self._logged(each.message.identity, "is found undecidable")
+            if not logged.is_known:
+                logged.undecidable = each.reason
 
     def _handled_by_another(self) -> None:
         """Note that a response is gone because another worker has handled it."""

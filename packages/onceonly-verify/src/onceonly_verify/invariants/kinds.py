@@ -6,6 +6,7 @@ IN_EVERY_STATE: dict[str, str] = {
     "duplicate": "No message is handled twice at an endpoint, unless its retention is over. No request is executed twice. "
     "No handler runs for a message that its unit finds handled.",
     "torn": "The row and the claim of a message are committed together. A handler that fails leaves neither.",
+    "half": "The entities and the documents of the application always have the same rows.",
     "ghost": "What was sent, handled at the next endpoint or requested comes from the one committed attempt.",
     "stray": "Nothing is handled at an endpoint that it was not sent to, or that can never handle it. "
     "The units of a batch contain its messages only.",
@@ -61,6 +62,7 @@ NOT_COVERED = (
     "SQL, drivers and brokers. The checks use adapters in memory.",
     "Real time and drift of clocks. Time moves in steps of half an hour, and clocks differ by one step at most.",
     "Time at several endpoints, and the age at which relays take records. Worlds with time have one endpoint and no relay.",
+    "A changed retention of claims without an instant. Worlds in which the retention of a ring changes have one endpoint.",
     "Leases of relays in tables. On documents, a relay comes before or after the end of all leases.",
     "A tombstone that waits for an open transaction with its record. In memory, a commit is one step.",
     "Larger worlds: more copies, workers, endpoints and faults at once than a check names.",

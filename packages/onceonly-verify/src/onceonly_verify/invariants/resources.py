@@ -11,9 +11,10 @@ from onceonly.formats.documents import decode_entity
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.ring import Undecidable
 from onceonly.model.token import Token
-from onceonly_verify.clock import BUCKETING, RETENTION, ring_in
-from onceonly_verify.invariants.retention import committed_rows
+from onceonly_verify.clock import BUCKETING, RETENTION, ring_in, rings_in
+from onceonly_verify.invariants.retention import committed_rows, promised_in_rings
 from onceonly_verify.names import effect_text, name_of
+from onceonly_verify.time_steps import STEP, clock_of_world
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload
 from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS, AnswersWorld, is_swept
 from onceonly_verify.world import BrokerPart
@@ -81,17 +82,29 @@ def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, St
 
 def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
     """Look, in every state, for records of a slice that its bucket has forgotten: their messages would be refused."""
-    if workload.deduplication is DeduplicationMode.RING:
+    rings = rings_in(worlds)
+    if rings is not None:
+        for each in rings.records:
+            if rings.rings[each.place.ring].held(each.place.start) != each.place.start:
+                yield f"evicted: the slice of {each.record.identity.id!r} is forgotten, and its effects are not dispatched"
+    elif workload.deduplication is DeduplicationMode.RING:
         ring = ring_in(worlds)
         for waiting in ring.records:
             if waiting.slice is not None and ring.buckets[BUCKETING.bucket(waiting.slice)].start != waiting.slice:
                 yield f"evicted: the slice of {waiting.record.identity.id!r} is forgotten, and its effects are not dispatched"
 
 
-def refused_early(worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
+def refused_early(workload: Workload, worlds: Worlds, letter: DeadLetter, excuses: int) -> Iterator[str]:
     """Look at a message that was refused for its instant: it must be behind the horizon, and that counts as no failure."""
     instant, name = letter.message.instant if letter.message else 0, letter.body.decode()
-    if letter.reason != Undecidable.TOO_OLD.value or ring_in(worlds).now - instant <= RETENTION:
+    timing, rings = workload.timing, rings_in(worlds)
+    if rings is not None and workload.changes is not None:
+        age, kept = rings.now - instant, promised_in_rings(workload.changes, rings, instant)
+    elif workload.deduplication is DeduplicationMode.RING or timing is None:
+        age, kept = ring_in(worlds).now - instant, RETENTION
+    else:  # by the clock of the run, which may be ahead
+        age, kept = clock_of_world(worlds).now + timing.difference * STEP - instant, timing.shortest
+    if letter.reason != Undecidable.TOO_OLD.value or not instant or age <= kept:
         yield f"refused: {name!r} is not behind the horizon, and was given up as {letter.reason!r}"
     if letter.attempts > excuses:
         yield f"unfair: {name!r} was refused after {letter.attempts} failures, but had {excuses} of its own"

@@ -9,15 +9,16 @@ from itertools import pairwise
 from typing import Any
 
 from onceonly.adapters.memory.store import StoreWorld
+from onceonly_verify.memory_ports.rings import RingsWorld
 from onceonly_verify.names import name_of
 from onceonly_verify.time_steps import CLOCK, STEP, clock_of_world
-from onceonly_verify.workload import DeduplicationMode, Workload
+from onceonly_verify.workload import DeduplicationMode, RingChanges, Workload
 
 Worlds = Mapping[str, Any]
 FORGETTING = frozenset({DeduplicationMode.HISTORY, DeduplicationMode.DEDUP})
 """Where a copy that comes after the retention is a new message. Tokens never expire, so there no copy is ever new.
 
-In a ring only a copy without an instant is: one with an instant is refused instead.
+Only a copy without an instant is: one with an instant is refused instead, there and in a ring.
 """
 
 
@@ -31,7 +32,8 @@ def handled_after_retention(workload: Workload, worlds: Worlds, endpoint: str, n
     ringed = workload.deduplication is DeduplicationMode.RING and not any(
         each.instant for each in workload.arrivals if each.name == name
     )
-    if workload.timing is None or (workload.deduplication not in FORGETTING and not ringed):
+    timed = any(each.instant for each in workload.arrivals if each.name == name)
+    if workload.timing is None or timed or (workload.deduplication not in FORGETTING and not ringed):
         return False
     rows = clock_of_world(worlds).times(endpoint)
     times = sorted(at for (text, _), at in rows.items() if name_of(text) == name)
@@ -43,8 +45,23 @@ def retention_over(workload: Workload, worlds: Worlds, endpoint: str) -> frozens
     if workload.timing is None or workload.deduplication not in FORGETTING:
         return frozenset()
     clock = clock_of_world(worlds)
-    kept = workload.timing.kept
+    kept = workload.timing.shortest
     return frozenset(row for row, at in clock.times(endpoint).items() if clock.now - at > kept)
+
+
+def promised_in_rings(changes: RingChanges, rings: RingsWorld, instant: int) -> int:
+    """Return from which age on a message of this instant may be refused: what holds now, if it was known when that was set.
+
+    What was behind the horizon before a change stays behind it. In a ring that is shared, a lower one does not hold for what
+    is claimed there.
+    """
+    kept = changes.before * STEP
+    for at, slices, route in zip(rings.changed, changes.after, rings.routes[1:], strict=False):
+        if at - instant > kept:
+            break
+        is_left = changes.is_shared and instant < route.since
+        kept = max(kept, slices * STEP) if is_left else slices * STEP
+    return kept
 
 
 def lost_answers(workload: Workload, worlds: Worlds, stores: Mapping[str, StoreWorld]) -> Iterator[str]:

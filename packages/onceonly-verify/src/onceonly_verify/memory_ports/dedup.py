@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
-from onceonly.ports.admission import NO_FINGERPRINTS
+from onceonly.documents.retention import undecidable_among
+from onceonly.model.message import Message
+from onceonly.model.retention import Retention
+from onceonly.ports.admission import NO_FINGERPRINTS, NO_INSTANTS
+from onceonly.ports.environment import Clock
+from onceonly.ports.store import UndecidableMessage
 
 
 class DedupWorld(Struct, frozen=True):
@@ -38,15 +43,24 @@ def remove(world: DedupWorld, keys: tuple[bytes, ...]) -> Step:
 
 
 class MemoryMarkStore:
-    """The dedup store of all endpoints that share a driver. It never forgets on its own."""
+    """The dedup store of all endpoints that share a driver. It never forgets on its own.
+
+    With a retention it refuses what a store would have forgotten by then.
+    """
 
     place = PLACE
 
-    def __init__(self, driver: WorldDriver) -> None:
+    def __init__(self, driver: WorldDriver, *, retention: Retention | None = None, clock: Clock | None = None) -> None:
         """Use the part of the driver's world that holds the keys."""
         self._driver = driver
+        self._horizon = (retention, clock) if retention and clock else None
 
-    async def add(self, keys: Sequence[bytes], fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS) -> None:
+    async def add(
+        self,
+        keys: Sequence[bytes],
+        fingerprints: Mapping[bytes, bytes] = NO_FINGERPRINTS,
+        instants: Mapping[bytes, int] = NO_INSTANTS,
+    ) -> None:
         arguments = (tuple(keys), tuple(fingerprints.items()))
         await self._driver.perform(PortOperation("dedup-add", PLACE, add, arguments, many=True))
 
@@ -54,6 +68,12 @@ class MemoryMarkStore:
         found: frozenset[tuple[bytes, bytes]]
         found = await self._driver.perform(PortOperation("dedup-contains", PLACE, contains, (tuple(keys),)))
         return dict(found)
+
+    async def undecidable(self, messages: Sequence[Message]) -> tuple[UndecidableMessage, ...]:
+        if self._horizon is None:
+            return ()
+        retention, clock = self._horizon
+        return undecidable_among(messages, retention, clock.now())
 
     async def remove(self, keys: Sequence[bytes]) -> None:
         await self._driver.perform(PortOperation("dedup-remove", PLACE, remove, (tuple(keys),), many=True))

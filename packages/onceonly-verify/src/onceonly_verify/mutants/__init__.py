@@ -4,8 +4,10 @@ Each is a change of the shipping source. Names are those of the protocols' secti
 """
 
 from onceonly_verify.mutants.adapters import ADAPTERS
+from onceonly_verify.mutants.application import APPLICATION
 from onceonly_verify.mutants.artifacts import ARTIFACTS
 from onceonly_verify.mutants.batches import BATCH_HANDLERS, BATCHES
+from onceonly_verify.mutants.changed_rings import CHANGED_RINGS
 from onceonly_verify.mutants.deaths import DEATHS, HOPELESS
 from onceonly_verify.mutants.drivers import DRIVERS
 from onceonly_verify.mutants.frozen import FROZEN
@@ -31,6 +33,7 @@ MUTANTS = named(
     HOPELESS,
     RELAY,
     ENTITIES,
+    APPLICATION,
     TOKENS,
     SHARED_TOKENS,
     IN_DATABASE,
@@ -46,6 +49,7 @@ MUTANTS = named(
     EXECUTIONS,
     CALLING,
     RINGS,
+    CHANGED_RINGS,
     TIMED,
     DEATHS,
 )

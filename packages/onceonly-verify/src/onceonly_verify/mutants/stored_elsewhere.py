@@ -9,9 +9,12 @@ from onceonly_verify.mutations import places as at
 
 OTHER_BODY, OTHER_ENTITY = "a dedup store, another body", "a dedup store, another body about another entity"
 HISTORY, DEDUP = "an entity and its history, two copies", "a dedup store, two copies"
+HISTORY_TWO = "an entity and its history, two messages"
 DEDUP_LATE, SWEPT = "a dedup store, a lease that ends early", "tokens and a sweeper, a failed call"
 _ADMITTED = at.result_of("admission.admits")
 _SAVED = at.left(at.condition("documents.save"))
+_GUESSES = at.argument("_load", 2)
+_UNWRITTEN = at.condition("key")
 
 FORGOTTEN_FIRST = (
     outbox("finish", do.drop("admission.retire")),
@@ -32,6 +35,7 @@ ASKED_FIRST = (
 
 
 documents = partial(change, "documents.store")
+compare_and_set = partial(change, "documents.compare_and_set")
 memory_documents = partial(change, "adapters.memory.documents")
 admission = partial(change, "algorithms.admission")
 dedup = partial(change, "onceonly_verify.memory_ports.dedup")
@@ -39,7 +43,7 @@ ENTITIES = {
     "record deleted instead of emptied": mutant(
         (HISTORY,), documents("DocumentStore._without", do.always(at.condition("history")))
     ),
-    "documents: no version check": mutant((HISTORY,), memory_documents("save", do.never(at.condition("expected")))),
+    "documents: no version check": mutant((HISTORY,), memory_documents("_saved", do.never(at.condition("expected")))),
     "documents: version repeats with the content": mutant(
         (SWEPT,), memory_documents("WrittenDocument.version", do.replace(at.argument("str", 0), "self.body"))
     ),
@@ -58,6 +62,30 @@ if saved is not None and loaded is None:
                 loaded=at.result_of("documents.load"),
             ),
             do.replace(_SAVED, "saved"),
+        ),
+    ),
+    "documents: a guess written over what others saved": mutant(
+        (HISTORY_TWO,),
+        compare_and_set("", do.imports("msgspec.structs", "replace")),
+        compare_and_set(
+            "compare_and_set",
+            do.insert_before(
+                "documents.save",
+                "there = await documents.load([each.key for each in changes]) if guesses else {}",
+                changes=at.argument("documents.save", 0),
+                guesses=_GUESSES,
+            ),
+            do.replace(
+                at.argument("documents.save", 0),
+                "[replace(each, expected=there[each.key].version) if each.key in there else each for each in old]",
+            ),
+        ),
+    ),
+    "documents: a refused guess taken for written": mutant(
+        (HISTORY_TWO,),
+        compare_and_set(
+            "compare_and_set",
+            do.replace(_UNWRITTEN, "old and key not in guesses", key=at.left(_UNWRITTEN), guesses=_GUESSES),
         ),
     ),
     "documents: early return without clean-up": mutant(
@@ -95,7 +123,7 @@ if saved is not None and loaded is None:
         (OTHER_ENTITY,), settlement("_mismatches", do.replace(at.argument("replace", "gives_up"), "None"))
     ),
     "what is pending not sent where another body is marked": mutant(
-        (OTHER_ENTITY,), outbox("process", do.replace("mismatched.intersection", "frozenset()"))
+        (OTHER_ENTITY,), outbox("process", do.replace("intersection", "frozenset()"))
     ),
     "record removed before ADD": mutant((DEDUP,), *FORGOTTEN_FIRST),
     "ADD before dispatch": mutant((DEDUP,), *RETIRED_FIRST),

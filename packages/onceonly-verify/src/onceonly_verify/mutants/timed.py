@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from onceonly_verify.mutants.known_bad import mutant, settlement
+from onceonly_verify.mutants.known_bad import mutant, outbox, settlement
 from onceonly_verify.mutants.requests import execution
 from onceonly_verify.mutants.rings import ring
-from onceonly_verify.mutants.stored_elsewhere import documents
+from onceonly_verify.mutants.stored_elsewhere import admission, documents
 from onceonly_verify.mutants.transactions import control
 from onceonly_verify.mutants.transactions import documents as transactions
 from onceonly_verify.mutations import change
@@ -35,7 +35,55 @@ _HALF = "old // 2"
 
 marks = partial(change, "documents.dedup")
 asked = partial(change, "adapters.memory.remote_requests")
+retentions = partial(change, "model.retention")
+LATE, LATE_MARKS = "time, history, copies that come late", "time, a dedup store, copies that come late"
+LATE_PENDING = "time, a dedup store, a late copy of what is pending"
+RAISED, LOWERED = "time, history, the retention is raised", "time, history, the retention is lowered"
+RAISED_MARKS, LOWERED_MARKS = "time, a dedup store, the retention is raised", "time, a dedup store, the retention is lowered"
 TIMED = {
+    "late copies handled on documents": mutant(
+        (LATE,), documents("DocumentUnit.__init__", do.replace_answer("undecidable_among", "()"))
+    ),
+    "late copies handled with a dedup store": mutant(
+        (LATE_MARKS,), admission("DedupStoreAdmission.admits", do.replace_answer("_done.undecidable", "()"))
+    ),
+    "a message found too old dropped as done": mutant(
+        (LATE_MARKS,),
+        outbox("process", do.drop_argument("UnitResult", "undecidable")),
+    ),
+    "what is pending not sent where its mark may be forgotten": mutant(
+        (LATE_PENDING,),
+        outbox(
+            "process",
+            do.replace(at.receiver("intersection"), "admission.mismatched", admission=at.result_of("admission.admits")),
+        ),
+    ),
+    "a horizon behind what is deleted": mutant(
+        (LATE,), retentions("_horizon", do.replace_body("return min(now, end) - era.kept - 3 * CLOCK_MARGIN_MS"))
+    ),
+    "a longer retention relied on at once": mutant(
+        (RAISED, RAISED_MARKS), retentions("Retention.horizon", do.replace_body("return now - self.latest"))
+    ),
+    "a raise that forgets what held before": mutant(
+        (RAISED, RAISED_MARKS),
+        retentions(
+            "Retention.changed",
+            do.replace_body(
+                """
+if kept == self.latest:
+    return self
+before = tuple(Era(each.since, kept) for each in self.eras)
+return Retention((*before, Era(max(now, before[-1].since + 1), kept)))
+"""
+            ),
+        ),
+    ),
+    "a lower retention that forgets half of it": mutant(
+        (LOWERED,), retentions("Retention.kept", do.replace_body("return self.latest // 2 - CLOCK_MARGIN_MS"))
+    ),
+    "a lower retention that refuses at the older age": mutant(
+        (LOWERED, LOWERED_MARKS), retentions("Retention.horizon", do.replace_body("return now - self.eras[0].kept"))
+    ),
     "history forgotten a step early": mutant(
         (QUIET,), documents("DocumentStore.trimmed", do.replace(at.named("CLOCK_MARGIN_MS"), _HALF))
     ),
@@ -49,19 +97,17 @@ TIMED = {
         (DEDUP,),
         marks(
             "DocumentMarkStore.add",
-            do.replace(at.argument(at.call("Mark"), 0), "old - _CLOCK_MARGIN_MS"),
-            do.replace(at.argument("Change", "expires"), "old - _CLOCK_MARGIN_MS"),
+            do.replace(at.argument(at.call("Mark"), 0), "old - CLOCK_MARGIN_MS"),
+            do.replace(at.argument("Change", "expires"), "old - CLOCK_MARGIN_MS"),
         ),
     ),
     "marks that expire when their retention begins": mutant(
-        (DEDUP,), marks("DocumentMarkStore.add", do.replace(at.named("self._retention"), "-_CLOCK_MARGIN_MS"))
+        (DEDUP,), marks("DocumentMarkStore.add", do.replace("kept", "-CLOCK_MARGIN_MS"))
     ),
     "marks that the service drops at once": mutant(
         (UNACKNOWLEDGED,), marks("DocumentMarkStore.add", do.replace(at.argument("Change", "expires"), "self._clock.now()"))
     ),
-    "marks kept for the margin alone": mutant(
-        (BEYOND,), marks("DocumentMarkStore.add", do.replace(at.named("self._retention"), "0"))
-    ),
+    "marks kept for the margin alone": mutant((BEYOND,), marks("DocumentMarkStore.add", do.replace("kept", "0"))),
     "a renewed mark without its fingerprint": mutant(
         (RENEWED,),
         marks(
@@ -73,7 +119,7 @@ TIMED = {
         (DEDUP,), marks("DocumentMarkStore.sweep", do.replace(at.comparison("until"), "not old"))
     ),
     "marks removed without a margin for clocks that differ": mutant(
-        (DEDUP,), marks("DocumentMarkStore.sweep", do.replace("self._clock.now", "old + _CLOCK_MARGIN_MS"))
+        (DEDUP,), marks("DocumentMarkStore.sweep", do.replace("self._clock.now", "old + CLOCK_MARGIN_MS"))
     ),
     "commit without a deadline": mutant(
         (DEADLINE,), transactions("DocumentTransaction._check_time", do.never(at.condition("max_commit")))
@@ -105,7 +151,8 @@ TIMED = {
         ),
     ),
     "the document of an answer dropped after the margin": mutant(
-        (ANSWER_WITHOUT,), documents("DocumentStore.change_of", do.replace(at.call("max"), "self.clock.now()"))
+        (ANSWER_WITHOUT,),
+        documents("DocumentStore.change_of", do.replace(at.call("max", having="leads_to"), "self.clock.now()")),
     ),
     "the way to an answer dropped after the margin": mutant(
         (ANSWER_ELSEWHERE,), documents("DocumentStore.change_of", do.never(at.condition("leads_to")))

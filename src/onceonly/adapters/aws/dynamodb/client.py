@@ -12,7 +12,7 @@ from typing import Any
 from onceonly.adapters.aws.address import DynamoDBAddress
 from onceonly.adapters.aws.client import Answer, Client, DefiniteError, ServiceError, code_of, connected, setup_errors
 from onceonly.documents.bulk import Outcome
-from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, RetryableError, SetupError
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, RetryableError, SetupError
 
 SHARD, KEY, BODY, VERSION, EXPIRES = "shard", "key", "body", "version", "expires"
 """The attributes of an item. The first two are its primary key."""
@@ -93,7 +93,7 @@ async def create_table(client: Client, place: DynamoDBAddress) -> None:
                 TableName=place.table, AttributeDefinitions=attributes, GlobalSecondaryIndexUpdates=updates
             )
             await _ready(client, place)
-        if await _time_to_live(client, place) is None:
+        if await time_to_live(client, place.table) is None:
             await client.update_time_to_live(
                 TableName=place.table, TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES}
             )
@@ -107,7 +107,7 @@ async def check_table(client: Client, place: DynamoDBAddress) -> tuple[str, ...]
     missing = {"ResourceNotFoundException": "the table does not exist: run `onceonly schema create module:endpoint`"}
     with setup_errors(f"the table {place.table} in {place.access.region}", missing, DEFINITE):
         table = (await client.describe_table(TableName=place.table))["Table"]
-        expiry = await _time_to_live(client, place)
+        expiry = await time_to_live(client, place.table)
     if _shape(table) != (_SCHEMA, _ATTRIBUTES):
         raise SetupError(
             f"the primary key of table {place.table} is not {SHARD} and {KEY}, both strings: use a separate table for onceonly"
@@ -157,9 +157,9 @@ async def index_status(client: Client, place: DynamoDBAddress) -> str | None:
     return None if found is None else str(found.get("IndexStatus", "ACTIVE"))
 
 
-async def _time_to_live(client: Client, place: DynamoDBAddress) -> str | None:
+async def time_to_live(client: Client, table: str) -> str | None:
     """Return the attribute by which items expire, None where none do."""
-    answer: dict[str, Any] = (await client.describe_time_to_live(TableName=place.table))["TimeToLiveDescription"]
+    answer: dict[str, Any] = (await client.describe_time_to_live(TableName=table))["TimeToLiveDescription"]
     return answer.get("AttributeName") if answer.get("TimeToLiveStatus") in {"ENABLED", "ENABLING"} else None
 
 
@@ -187,5 +187,27 @@ def outcome(answer: Answer, version: str, what: str) -> Outcome:
     code, message = str(answer["Error"].get("Code", "")), answer["Error"].get("Message", "no reason given")
     if code in OTHER_VERSION:
         return None
-    meaning = CommitRefused if code in _REFUSED_STATEMENTS else CommitFailed if code in _FAILED_STATEMENTS else OutcomeUnknown
-    return meaning(f"{what}: {message} ({code})")
+    return _meaning(code)(f"{what}: {message} ({code})")
+
+
+def cancelled(answer: Answer, count: int, what: str) -> OnceOnlyError | None:
+    """Read why a transaction of `count` items was cancelled: None for another version of one, or what went wrong.
+
+    The service names a reason for each item. If one of them is another version, that counts first, because the next attempt
+    writes other items. A reason that is not on the lists is OutcomeUnknown.
+    """
+    reasons = [
+        (str(each.get("Code", "")), each.get("Message", "no reason given")) for each in answer.get("CancellationReasons", ())
+    ]
+    given = [(code, f"{what}: {message} ({code})") for code, message in reasons if code != "None"]
+    unknown = [text for code, text in given if code not in OTHER_VERSION | _REFUSED_STATEMENTS | _FAILED_STATEMENTS]
+    if len(reasons) != count or not given or unknown:
+        return OutcomeUnknown(unknown[0] if unknown else f"{what}: the transaction was cancelled without a reason")
+    if any(code in OTHER_VERSION for code, _ in given):
+        return None
+    code, text = next((each for each in given if each[0] in _REFUSED_STATEMENTS), given[0])
+    return _meaning(code)(text)
+
+
+def _meaning(code: str) -> type[OnceOnlyError]:
+    return CommitRefused if code in _REFUSED_STATEMENTS else CommitFailed if code in _FAILED_STATEMENTS else OutcomeUnknown

@@ -8,7 +8,18 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from onceonly.adapters.aws.address import DynamoDBAddress, read_dynamodb
-from onceonly.adapters.aws.client import AT_ONCE, Answer, Client, ServiceError, code_of, request_id, translated
+from onceonly.adapters.aws.client import (
+    AT_ONCE,
+    CLIENT_ERRORS,
+    Answer,
+    Client,
+    ServiceError,
+    code_of,
+    request_id,
+    status_of,
+    translated,
+)
+from onceonly.adapters.aws.dynamodb.application import ApplicationItems, ItemTable, Operation
 from onceonly.adapters.aws.dynamodb.client import (
     BODY,
     BYTES_IN_ONE_REQUEST,
@@ -22,6 +33,7 @@ from onceonly.adapters.aws.dynamodb.client import (
     PENDING_SINCE,
     SHARD,
     VERSION,
+    cancelled,
     check_table,
     create_table,
     index_status,
@@ -30,11 +42,12 @@ from onceonly.adapters.aws.dynamodb.client import (
     outcome,
     replace,
 )
+from onceonly.adapters.aws.dynamodb.values import Refused, item_size
 from onceonly.documents.bulk import Outcome, read_all, split, write_requests
-from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, shorter
-from onceonly.model.errors import CommitFailed
+from onceonly.documents.limits import DOCUMENT_LIMITS, can_be_held, check_limits, check_writes, shorter
+from onceonly.model.errors import CommitFailed, CommitRefused
 from onceonly.model.wording import counted
-from onceonly.ports.documents import Change, Document, PendingDocument, Version
+from onceonly.ports.documents import Change, Document, DocumentAddress, DocumentWrite, PendingDocument, Version
 from onceonly.ports.environment import Clock
 
 SHARDS = 32
@@ -44,6 +57,8 @@ PENDING_PARTITIONS = 8
 IN_ONE_READ = 100
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSES = 0.05, 1.0, 8
 """Before keys that were held back are requested again, and how often."""
+IN_ONE_TRANSACTION = 100
+BYTES_IN_ONE_TRANSACTION = 4 * 1024 * 1024
 Item: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
@@ -51,8 +66,8 @@ class DynamoDBDocuments:
     """Documents in one table, below a prefix. Many are read by BatchGetItem, and written by BatchExecuteStatement.
 
     It needs the rights BatchGetItem, Query (a relay also on the index), PutItem, DeleteItem, PartiQLInsert and PartiQLUpdate;
-    `check` DescribeTable and DescribeTimeToLive. Documents are deleted by DeleteItem: a DELETE statement calls it a success
-    when there was none.
+    `check` DescribeTable and DescribeTimeToLive. Tables of the application need all of these but Query and those of PartiQL.
+    Documents are deleted by DeleteItem: a DELETE statement calls it a success when there was none.
 
     An item's partition key is one of 32 by the hash of its whole key, and the key itself sorts: writes spread, and a list is a
     query of what it lists instead of a scan of the table; its order is by partition first. A partition takes about 1,000 writes
@@ -63,15 +78,17 @@ class DynamoDBDocuments:
     replicated to other regions without strong consistency keep their promises in one region only; `check` warns.
     """
 
+    max_together = IN_ONE_TRANSACTION - 1
+
     def __init__(self, client: Client, place: DynamoDBAddress) -> None:
         self._client, self._place = client, place
+        self._application = ApplicationItems(client, place)
         self.limits = shorter(DOCUMENT_LIMITS["DynamoDB"], taken=len(place.prefix.encode()))
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, Document]:
         """Read these documents, a hundred in a request. Raises CommitFailed, OutcomeUnknown."""
         wanted = [self._key(key) for key in dict.fromkeys(keys) if can_be_held(key, self.limits)]
-        batches = [wanted[first : first + IN_ONE_READ] for first in range(0, len(wanted), IN_ONE_READ)]
-        found = await read_all(batches, self._read, at_once=AT_ONCE)
+        found = await read_all(_batches(self._place.table, wanted), self._read, at_once=AT_ONCE)
         return {self._name(item): _document(item) for items in found for item in items}
 
     async def save(self, changes: Sequence[Change]) -> tuple[Version | None, ...]:
@@ -142,6 +159,65 @@ class DynamoDBDocuments:
                 return sorted(found)[:limit]
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
+    async def read(self, key: str, addresses: Sequence[DocumentAddress]) -> Mapping[DocumentAddress, Document]:
+        """Read items of the application, a hundred in a request; see the port. `key` has no meaning here."""
+        wanted: dict[str, dict[str, DocumentAddress]] = {}
+        tables: dict[str, ItemTable] = {}
+        for address in dict.fromkeys(addresses):
+            table = await self._application.table(address.collection)
+            try:
+                tables[table.name] = table
+                wanted.setdefault(table.name, {})[_text(table, table.key(address))] = address
+            except Refused:
+                continue  # no item can have this key
+        batches = [
+            batch
+            for name, table in tables.items()
+            for batch in _batches(name, [table.key(address) for address in wanted.get(name, {}).values()])
+        ]
+        found = await read_all(batches, self._read, at_once=AT_ONCE)
+        answer: dict[DocumentAddress, Document] = {}
+        for (name, _), items in zip(batches, found, strict=True):
+            for item in items:
+                address = wanted[name][_text(tables[name], item)]
+                try:
+                    answer[address] = tables[name].document(item)
+                except Refused as error:
+                    raise CommitRefused(f"item {address.key!r:.80} of table {name} cannot be a document: {error}") from error
+        return answer
+
+    async def save_together(self, change: Change, writes: Sequence[DocumentWrite]) -> Version | None:
+        """Write an item of the store and items of the application by one TransactWriteItems; see the port.
+
+        The SDK adds a ClientRequestToken, a new one for each call. It would make a repeated request safe for ten minutes. Here
+        it decides nothing: the request is sent once, and an answer that is lost is OutcomeUnknown, as everywhere.
+        """
+        check_limits([change], self.limits)
+        check_writes(self, change.key, writes)
+        if not writes:
+            return (await self.save([change]))[0]
+        operation, version = self._own(change)
+        operations = [operation]
+        for write in writes:
+            written = await self._application.operation(write)
+            if written is None:
+                return None
+            operations.append(written)
+        _check_size(operations)
+        try:
+            is_written = await self._transact(operations)
+        except CommitRefused:
+            self._application.forget([write.address.collection for write in writes])
+            raise
+        return version if is_written else None
+
+    def problem_of(self, key: str, write: DocumentWrite) -> str:
+        """Return why not; see the port. The key of a table is known after its first use."""
+        return self._application.problem_of(write)
+
+    async def why_not_together(self) -> str:
+        return ""
+
     async def check(self) -> tuple[str, ...]:
         """Make sure that the table is there, and has the right keys. Raises SetupError, RetryableError."""
         return await check_table(self._client, self._place)
@@ -154,8 +230,8 @@ class DynamoDBDocuments:
         name: str = item[KEY]["S"]
         return name.removeprefix(self._place.prefix)
 
-    async def _read(self, keys: Sequence[Item]) -> list[Item]:
-        table, wanted, pauses = self._place.table, list(keys), 0
+    async def _read(self, batch: tuple[str, Sequence[Item]]) -> list[Item]:
+        table, wanted, pauses = batch[0], list(batch[1]), 0
         found: list[Item] = []
         while wanted:
             with translated(f"reading from {table}", DEFINITE):
@@ -195,6 +271,29 @@ class DynamoDBDocuments:
                 if code_of(error) == "ConditionalCheckFailedException":
                     return None
                 raise
+
+    def _own(self, change: Change) -> tuple[Operation, Version]:
+        """Return a write of an item of the store as part of a transaction, and the version that it gives."""
+        condition = _condition(change.expected)
+        if change.body is None:
+            return {"Delete": {"TableName": self._place.table, "Key": self._key(change.key), **condition}}, ""
+        item = self._item(change)
+        return {"Put": {"TableName": self._place.table, "Item": item, **condition}}, item[VERSION]["S"]
+
+    async def _transact(self, operations: Sequence[Operation]) -> bool:
+        """Write all of these. Returns whether they had the expected versions; if not, nothing was written."""
+        what = f"writing {counted(len(operations), 'item')} together"
+        with translated(what, DEFINITE):
+            try:
+                request_id(await self._client.transact_write_items(TransactItems=operations))
+            except ServiceError as error:
+                if code_of(error) != "TransactionCanceledException" or status_of(error) not in CLIENT_ERRORS:
+                    raise
+                refused = cancelled(error.response, len(operations), what)
+                if refused is not None:
+                    raise refused from error
+                return False
+        return True
 
     def _item(self, change: Change) -> Item:
         item = {**self._key(change.key), VERSION: {"S": uuid4().hex}, BODY: _value(change.body or b"")}
@@ -238,7 +337,7 @@ class DynamoDBDocuments:
 
 @asynccontextmanager
 async def open_documents(url: str, *, clock: Clock | None = None) -> AsyncIterator[DynamoDBDocuments]:  # noqa: ARG001 - see below
-    """Open the documents at `dynamodb://region/table?endpoint=...&prefix=...&timeout=...`.
+    """Open the documents at `dynamodb://region/table?endpoint=...&prefix=...&timeout=...&version_attribute=...`.
 
     `clock` is not used. Raises SetupError.
     """
@@ -252,6 +351,24 @@ async def create(url: str) -> None:
     place = read_dynamodb(url)
     async with opened(place) as client:
         await create_table(client, place)
+
+
+def _batches(table: str, keys: Sequence[Item]) -> list[tuple[str, Sequence[Item]]]:
+    return [(table, keys[first : first + IN_ONE_READ]) for first in range(0, len(keys), IN_ONE_READ)]
+
+
+def _text(table: ItemTable, item: Item) -> str:
+    """Return the key of an item of the application, to find its address again."""
+    return repr([item[name] for name, _ in table.keys])
+
+
+def _check_size(operations: Sequence[Operation]) -> None:
+    size = sum(item_size(each["Put"]["Item"]) for each in operations if "Put" in each)
+    if size > BYTES_IN_ONE_TRANSACTION:
+        raise CommitRefused(
+            f"{counted(len(operations), 'item')} of {size:,} bytes cannot be written at once; the limit of DynamoDB is "
+            f"{BYTES_IN_ONE_TRANSACTION:,}. Write fewer or smaller documents with one message"
+        )
 
 
 def _requests(changes: Sequence[Change]) -> list[list[Change]]:

@@ -8,4 +8,5 @@ SYSTEM = System(
     drivers={"": Driver(("azure.data.tables", "aiohttp"), "onceonly[azure-table]")},
     documents=imported("onceonly.adapters.azure.table.documents"),
     drops_expired=False,
+    saves_together=True,
 )

@@ -15,7 +15,7 @@ from azure.data.tables.aio import TableClient
 
 from onceonly.adapters.azure.address import read_address
 from onceonly.adapters.azure.client import BROKEN, StorageErrors, code_of, connected, setup_errors
-from onceonly.model.errors import OutcomeUnknown, SetupError
+from onceonly.model.errors import CommitRefused, OutcomeUnknown, SetupError
 
 MOST = 100
 """Entities in one transaction."""
@@ -25,6 +25,17 @@ _REFUSED = frozenset(
     {"EntityAlreadyExists", "UpdateConditionNotSatisfied", "ConditionNotMet", "ResourceNotFound", "EntityNotFound"}
 )
 _TOO_LARGE = frozenset({"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge"})
+_INVALID = frozenset(
+    {
+        "InvalidDuplicateRow",
+        "InvalidInput",
+        "InvalidValueType",
+        "OutOfRangeInput",
+        "PropertyNameInvalid",
+        "PropertyNameTooLong",
+        "TooManyProperties",
+    }
+)
 _MISSING = frozenset({"TableNotFound", "TableBeingDeleted"})
 
 Operation = tuple[TransactionOperation, Mapping[str, Any], Mapping[str, Any]]
@@ -40,6 +51,11 @@ def replace(entity: Mapping[str, Any], etag: str) -> Operation:
     return (TransactionOperation.UPDATE, entity, {"mode": UpdateMode.REPLACE, **_if_match(etag)})
 
 
+def put(entity: Mapping[str, Any]) -> Operation:
+    """Write an entity, whatever is there; none of its old properties stays."""
+    return (TransactionOperation.UPSERT, entity, {"mode": UpdateMode.REPLACE})
+
+
 def delete(partition: str, row: str, etag: str) -> Operation:
     """Delete an entity that must have this ETag now."""
     return (TransactionOperation.DELETE, {"PartitionKey": partition, "RowKey": row}, _if_match(etag))
@@ -49,6 +65,7 @@ class Table:
     """A table on its service, by a client of its own."""
 
     def __init__(self, client: TableClient) -> None:
+        self.name = str(client.table_name)
         self._client = client
         self._errors = StorageErrors(f"table {client.table_name}", _MISSING, _REFUSED, _TOO_LARGE)
 
@@ -62,13 +79,14 @@ class Table:
             raise self._errors.of_read(error) from error
         return str(entity.metadata["etag"]), entity
 
-    async def rows(self, condition: str, limit: int) -> list[str]:
-        """List the row keys of entities under this condition, in their order, the first `limit`. Raises CommitFailed."""
-        found: list[str] = []
+    async def places(self, condition: str, limit: int) -> list[tuple[str, str]]:
+        """List the keys of entities under this condition, in their order, the first `limit`. Raises CommitFailed."""
+        found: list[tuple[str, str]] = []
         try:
-            pages = self._client.query_entities(condition, select=["RowKey"], results_per_page=min(limit, 1000))
+            select = ["PartitionKey", "RowKey"]
+            pages = self._client.query_entities(condition, select=select, results_per_page=min(limit, 1000))
             async for entity in pages:
-                found.append(str(entity["RowKey"]))
+                found.append((str(entity["PartitionKey"]), str(entity["RowKey"])))
                 if len(found) == limit:
                     break
         except BROKEN as error:
@@ -83,10 +101,12 @@ class Table:
         try:
             answers = await self._client.submit_transaction(operations)
         except BROKEN as error:
+            if code_of(error) in _INVALID:
+                raise CommitRefused(f"table {self.name} does not take what is written ({code_of(error)})") from error
             raise self._errors.of_write(error) from error
         etags = [str(answer.get("etag", "")) for answer in answers]
         if len(etags) != len(operations):
-            raise OutcomeUnknown(f"table {self._client.table_name} confirmed {len(etags)} of {len(operations)} entities")
+            raise OutcomeUnknown(f"table {self.name} confirmed {len(etags)} of {len(operations)} entities")
         return etags
 
     async def check(self) -> None:

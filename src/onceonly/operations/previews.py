@@ -9,8 +9,9 @@ from onceonly.formats.cloudevents import HISTORY, attribute_of
 from onceonly.model.escaping import RAW_HEADER
 from onceonly.model.message import Headers
 from onceonly.model.token import TOKEN
-from onceonly_dashboard.redaction import HIDDEN
 
+HIDDEN = "hidden"
+"""What is shown in the place of a secret."""
 SHOWN_BYTES = 64_000
 SHOWN_HEX_BYTES = 8192
 SHOWN_HEADERS = 200

@@ -1,0 +1,198 @@
+"""An endpoint whose store is a database of Django's, and whose messages are part of Django's transactions."""
+
+import atexit
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import lru_cache, partial
+from typing import Any, Unpack
+from weakref import WeakKeyDictionary, WeakSet
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from onceonly.assembly import check_enlisting
+from onceonly.config.endpoint import Settings
+from onceonly.endpoint import Endpoint, EnlistedKey, Outgoing
+from onceonly.endpoint.host import Host, host_of
+from onceonly.endpoint.message_builder import OutsideSendOptions, SendOptions
+from onceonly.endpoint.sender import OutsideSender
+from onceonly.endpoint.transactions import asked
+from onceonly.integrations.django.configuration import configuration, is_test, store_url
+from onceonly.integrations.django.transactions import AtomicKey, AtomicRecords, OpenKey, check_atomic, keys_of
+from onceonly.integrations.sending_thread import sending_of, stop_sending
+from onceonly.model.destination import Destination
+from onceonly.model.identity import Identity
+from onceonly.model.record import Record
+from onceonly.sql.database import place_of
+from onceonly.sql.urls import DatabaseAddress
+
+STOP_SECONDS = 2.0
+"""Seconds that the end of a process waits for messages that were just committed. Other processes send what is left."""
+ENDPOINTS: "WeakSet[DjangoEndpoint]" = WeakSet()
+"""All endpoints of this process."""
+CAPTURES: "WeakKeyDictionary[DjangoEndpoint, list[Callable[..., None]]]" = WeakKeyDictionary()
+"""What tests have called with each message; see `captured`."""
+
+
+class DjangoEndpoint(Endpoint, OutsideSender):
+    """An endpoint whose store is a database of Django: `shop = Endpoint("shop", transport="amqp://...")` in a module.
+
+    `send` and `publish` belong to the open `transaction.atomic()` block of that database: they are committed and rolled back
+    with its rows, also by savepoint. After the commit, a thread of this process sends them.
+
+    * `database`: the alias in DATABASES. Default: `ONCEONLY["DATABASE"]`, else "default".
+    * `transport`: as of `onceonly.Endpoint`. Default: `ONCEONLY["TRANSPORT"]`.
+    * `store`: a URL of the same database, for options that DATABASES cannot express. Default: made from DATABASES.
+
+    All other arguments are those of `onceonly.Endpoint`. Raises SetupError, and ImproperlyConfigured for wrong settings of
+    Django.
+    """
+
+    def __init__(self, name: str, *, database: str | None = None, store: str | None = None, **options: Any) -> None:
+        found = configuration()
+        self.database = database or found.database
+        self._store = store
+        self._settings: Settings
+        self._seen: tuple[object, ...] = ()
+        options.setdefault("transport", found.transport)
+        super().__init__(name, store=store_url(self.database, store), **options)
+        ENDPOINTS.add(self)
+
+    @property
+    def settings(self) -> Any:
+        """The settings, with the database that Django uses now."""
+        own = connections[self.database].settings_dict
+        seen = (id(own), own["NAME"], is_test())
+        if seen != self._seen:
+            url = store_url(self.database, self._store)
+            if url != self._settings.store:
+                self._settings = replace(self._settings, store=url)
+            self._seen = seen
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Any) -> None:
+        self._settings = settings
+
+    @property
+    def _host(self) -> Host:
+        kept, settings = self.__dict__.get("_host"), self.settings
+        if kept is None or kept.settings is not settings:
+            kept = self.__dict__["_host"] = Host(settings, self._registered, self)
+        found: Host = kept
+        return found
+
+    async def asend(self, message: object, *, to: str | Destination, **options: Unpack[OutsideSendOptions]) -> None:
+        """Do what `send` does, in an `async def` view."""
+        await sync_to_async(self.send)(message, to=to, **options)
+
+    async def apublish(self, event: object, **options: Unpack[OutsideSendOptions]) -> None:
+        """Do what `publish` does, in an `async def` view."""
+        await sync_to_async(self.publish)(event, **options)
+
+    @contextmanager
+    def atomic(
+        self,
+        *,
+        idempotency_key: str,
+        request: object = None,
+        scope: str | None = None,
+        wait: float | None = None,
+        max_commit: timedelta | None = None,
+        durable: bool = False,
+    ) -> Iterator[EnlistedKey]:
+        """Open `transaction.atomic()` on the endpoint's database, and take a key in it: `with shop.atomic(...) as entry:`.
+
+        Start the block with `if entry.is_known:`. If it is, the key was committed before, and `entry.answer` is the stored
+        answer: leave the work out. Otherwise do the work, and set `entry.answer`. Rows, messages, key and answer are committed
+        together. If the block is within another one, the key goes with its savepoint.
+
+        `idempotency_key`, `request`, `scope`, `wait` and `max_commit` are those of `transaction`. `max_commit` is checked at
+        the end of the block. `durable` is that of `transaction.atomic`.
+
+        Raises ConflictError, KeyReused, InvalidKey, TransactionMisused, CommitFailed, and Django's errors.
+        """
+        with transaction.atomic(using=self.database, durable=durable):
+            entry, key = take_key(self, idempotency_key, request, scope=scope, wait=wait, max_commit=max_commit)
+            with using_key(self, entry, key):
+                yield entry
+            key.finish()
+
+    def _capture(self, body: object, to: str | Destination, options: SendOptions) -> None:
+        check_atomic(self.database, self.name)
+        outgoing, records = self._outgoing()
+        outgoing._capture(body, to, options)  # noqa: SLF001 - of the same base class
+        for noted in CAPTURES.get(self, ()):
+            noted(records.last, body, to, options)
+
+    def _outgoing(self) -> tuple[Outgoing, AtomicRecords]:
+        """Return what sends messages in the open block: under the innermost key of this endpoint, if it has one."""
+        for each in reversed(keys_of(self.database)):
+            if each.endpoint is self:
+                return each.entry, each.key
+        check_enlisting(self.settings)
+        records = AtomicRecords(self.database, self.name, place_of_endpoint(self), partial(_send_soon, self))
+        return host_of(self).outgoing(lambda _settings: records), records
+
+
+def take_key(
+    endpoint: DjangoEndpoint,
+    key: str,
+    request: object,
+    *,
+    scope: str | None = None,
+    wait: float | None = None,
+    max_commit: timedelta | None = None,
+) -> tuple[EnlistedKey, AtomicKey]:
+    """Take a key in the open block of an endpoint's database. Errors are those of `Endpoint.atomic`."""
+    settings, host = endpoint.settings, host_of(endpoint)
+    check_enlisting(settings)
+    limit = settings.max_commit if max_commit is None else max_commit
+    wanted = asked(key, request, limit, scope=scope, wait=wait, retention=settings.retention)
+    opening = host.opening_of(wanted)
+    taken = AtomicKey(endpoint.database, place_of_endpoint(endpoint), partial(_send_soon, endpoint), opening)
+    taken.take(host.current_environment().clock.now())
+    return host.outgoing_with_key(taken, opening.key), taken
+
+
+@contextmanager
+def using_key(endpoint: DjangoEndpoint, entry: EnlistedKey, key: AtomicKey) -> Iterator[None]:
+    """Have the messages of a block belong to a key."""
+    keys = keys_of(endpoint.database)
+    keys.append(OpenKey(endpoint, entry, key))
+    try:
+        yield
+    finally:
+        keys.pop()
+
+
+def place_of_endpoint(endpoint: DjangoEndpoint) -> DatabaseAddress:
+    """Return where the tables of an endpoint are."""
+    return _place_of(str(endpoint.settings.store))
+
+
+@lru_cache(64)
+def _place_of(url: str) -> DatabaseAddress:
+    return place_of(url)
+
+
+def _send_soon(endpoint: DjangoEndpoint, told: Sequence[Identity | Record]) -> None:
+    """Have messages sent that were committed. Called by `on_commit`."""
+    if endpoint.settings.sends and configuration().sending_thread and not (is_test() or _has_greenlets()):
+        sending_of(endpoint).start()
+    host_of(endpoint).notifier.notify(told)
+
+
+def _has_greenlets() -> bool:
+    """Return whether gevent or eventlet has replaced threads and sockets: then no event loop can run in a thread."""
+    for name, is_patched in (("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")):
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, is_patched)("socket"):
+            return True
+    return False
+
+
+atexit.register(partial(stop_sending, STOP_SECONDS))

@@ -1,0 +1,33 @@
+"""The endpoints of a Django project, for commands: `onceonly run onceonly.integrations.django.endpoints:shop`.
+
+Importing this module sets Django up, as worker processes need it that are started without `manage.py`. Its attributes are the
+endpoints of `ONCEONLY["ENDPOINTS"]`, by their names.
+"""
+
+import django
+from django.apps import apps
+from django.utils.module_loading import import_string
+
+from onceonly.integrations.django.configuration import configuration
+from onceonly.integrations.django.endpoint import DjangoEndpoint
+from onceonly.model.errors import SetupError
+
+if not apps.ready:
+    django.setup()
+
+
+def load_endpoints() -> tuple[DjangoEndpoint, ...]:
+    """Import the endpoints of the project. Raises SetupError."""
+    found = []
+    for name in configuration().endpoints:
+        try:
+            endpoint = import_string(name.replace(":", "."))
+        except ImportError as error:
+            raise SetupError(f"ONCEONLY ENDPOINTS has {name!r}, which cannot be imported: {error}") from error
+        if not isinstance(endpoint, DjangoEndpoint):
+            raise SetupError(f"ONCEONLY ENDPOINTS has {name!r}, which is not an Endpoint of onceonly.integrations.django")
+        found.append(endpoint)
+    return tuple(found)
+
+
+globals().update({endpoint.name: endpoint for endpoint in load_endpoints()})

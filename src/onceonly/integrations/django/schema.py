@@ -1,0 +1,109 @@
+"""The tables in a database of Django's: what migrations create and drop, and what `flush` empties."""
+
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import router
+from django.db.migrations.operations.base import Operation
+from sqlalchemy import Connection, delete, exists, func, inspect, literal, select, union_all
+
+from onceonly.integrations.django.borrowed import borrowed_anyway, place_of_alias
+from onceonly.sql.queue_tables import SCHEMA as TRANSPORT
+from onceonly.sql.schema import drop_within, upgrade_within
+from onceonly.sql.store.statements import BURIED
+from onceonly.sql.store.tables import SCHEMA as STORE
+from onceonly.sql.store.tables import tables
+
+APP = "onceonly"
+SCHEMAS = {"store": STORE, "transport": TRANSPORT}
+"""The components whose tables migrations create."""
+
+
+def is_allowed(alias: str) -> bool:
+    """Return whether the routers of the project let a database have the tables."""
+    return bool(router.allow_migrate(alias, APP))
+
+
+class UpgradeTables(Operation):
+    """Creates the tables of a component, or upgrades them to the version of this onceonly.
+
+    A migration for each version has this operation. The first one that is applied brings the tables to the newest version, and
+    the others find nothing to do.
+    """
+
+    reduces_to_sql = False
+    reversible = True
+    elidable = False
+
+    def __init__(self, component: str, version: int, *, creates: bool = False) -> None:
+        super().__init__()
+        self.component = component
+        self.version = version
+        self.creates = creates
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return type(self).__name__, [self.component, self.version], {"creates": self.creates}
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """Change nothing: the tables have no models."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, _from_state: Any, _to_state: Any) -> None:
+        """Create or upgrade the tables, unless a router keeps them from this database."""
+        alias = schema_editor.connection.alias
+        if is_allowed(alias):
+            with borrowed_anyway(alias) as connection:
+                upgrade_within(connection, place_of_alias(alias), SCHEMAS[self.component])
+
+    def database_backwards(self, app_label: str, schema_editor: Any, _from_state: Any, _to_state: Any) -> None:
+        """Drop the tables. Raises CommandError while something waits in them."""
+        alias = schema_editor.connection.alias
+        if not self.creates or not is_allowed(alias):
+            return
+        with borrowed_anyway(alias) as connection:
+            if waiting := _waiting(connection, alias):  # in tables of any component, before the first one drops its own
+                raise CommandError(
+                    f"the tables of onceonly in database {alias!r} have {waiting}: run `manage.py onceonly run --drain` or "
+                    "`manage.py onceonly relay` until nothing waits, and export the dead letters, then repeat"
+                )
+            drop_within(connection, place_of_alias(alias), SCHEMAS[self.component])
+
+    def describe(self) -> str:
+        return f"Create or upgrade the tables of the {self.component} of onceonly"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return f"{self.component}_v{self.version}"
+
+
+def empty_tables(alias: str) -> None:
+    """Delete all that endpoints have stored in a database, except how claims are kept. Does nothing without tables."""
+    if not is_allowed(alias):
+        return
+    place = place_of_alias(alias)
+    store = tables(place.prefix, place.schema)
+    lasting = {store.ring.name, store.retention.name}
+    found = [table for schema in SCHEMAS.values() for table in schema.tables(place.prefix, place.schema).sorted_tables]
+    with borrowed_anyway(alias) as connection:
+        there = set(inspect(connection).get_table_names()) - lasting
+        candidates = {table.name: table for table in found if table.name in there}
+        if not candidates:
+            return
+        filled = (select(literal(name)).where(exists().select_from(table)) for name, table in candidates.items())
+        for name in connection.scalars(union_all(*filled)).all():
+            connection.execute(delete(candidates[name]))
+
+
+def _waiting(connection: Connection, alias: str) -> str:
+    """Return what would be lost with the tables, in words; empty for nothing."""
+    place = place_of_alias(alias)
+    store = tables(place.prefix, place.schema)
+    messages = TRANSPORT.tables(place.prefix, place.schema).tables[f"{place.prefix}messages"]
+    there = set(inspect(connection).get_table_names())
+    pending = store.records.c.endpoint != BURIED
+    asked = (
+        ("records whose messages were not sent", store.records, select(func.count()).where(pending)),
+        ("dead letters", store.dead_letters, select(func.count()).select_from(store.dead_letters)),
+        ("messages in queues", messages, select(func.count()).select_from(messages)),
+    )
+    counts = {what: connection.scalar(query) for what, table, query in asked if table.name in there}
+    return " and ".join(f"{count} {what}" for what, count in counts.items() if count)

@@ -1,0 +1,1 @@
+"""RavenDB's adapter without a server: URLs, what answers mean, and TLS."""
