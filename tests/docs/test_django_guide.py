@@ -11,13 +11,17 @@ from tests import ROOT
 from tests.docs.test_documentation import snippet
 
 PAGE = ROOT / "docs" / "how-to" / "django.md"
-FILES = ("shop/endpoints.py", "shop/placing.py", "shop/views.py", "shop/more_views.py", "shop/importing.py", "shop/tests.py")
+FILES = tuple(
+    f"shop/{name}.py"
+    for name in ("endpoints", "placing", "views", "more_views", "importing", "handlers", "apps", "tests", "handler_tests")
+)
 OWN = {
     "manage.py": "import os, sys\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'project')\n"
     "from django.core.management import execute_from_command_line\nexecute_from_command_line(sys.argv)\n",
     "project.py": "from site_settings import *\nSECRET_KEY = 'x'\nROOT_URLCONF = 'shop.urls'\nUSE_TZ = True\n"
     "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\nREST_FRAMEWORK = {'UNAUTHENTICATED_USER': None}\n"
-    "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3'}}\n",
+    "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3',\n"
+    "    'TEST': {'NAME': 'test.sqlite3'}}}\n",
     "shop/__init__.py": "",
     "shop/models.py": "from django.db import models\nclass Order(models.Model):\n    name = models.CharField(max_length=80)\n",
     "shop/urls.py": "from django.urls import path\nfrom shop.more_views import PlaceOrder, PlaceOrderByREST, api\n"
@@ -66,7 +70,7 @@ def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
             timeout=100,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "Ran 4 tests" in done.stderr
+    assert "Ran 5 tests" in done.stderr
 
 
 def test_the_guide_names_all_checks_and_settings() -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +55,8 @@ class Refund:
 
 
 @pytest.fixture(autouse=True)
-def _logs_anew() -> Iterator[None]:
+def _logs_anew() -> None:
     other_writes._logged.clear()
-    yield
-    other_writes.covered_django_databases.clear()
 
 
 @pytest.fixture(scope="module")
@@ -158,22 +156,6 @@ async def test_reads_and_writes_outside_of_handlers_are_not_reported(
     async with testing.run(shop) as run:
         await run.deliver(Order("a"))
         await sync_to_async(purchase.objects.create)(name="b")
-    assert not warnings(caplog)
-
-
-async def test_a_django_database_that_the_unit_commits_is_not_reported(
-    purchase: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The switch for a store that works on Django's own connection."""
-    shop = shop_in(tmp_path)
-    other_writes.covered_django_databases.add("default")
-
-    @shop.handler
-    async def place(order: Order) -> None:
-        await purchase.objects.acreate(name=order.id)
-
-    async with testing.run(shop) as run:
-        await run.deliver(Order("a"))
     assert not warnings(caplog)
 
 

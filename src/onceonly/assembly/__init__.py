@@ -61,6 +61,7 @@ SLACK_SECONDS = 30.0
 __all__ = [
     "EnlistedKeyTransaction",
     "EnlistedTransaction",
+    "OpensUnits",
     "Settings",
     "check_bucketing",
     "check_enlisting",
@@ -90,6 +91,8 @@ _store_log = EventLogger(logging.getLogger("onceonly.store"))
 _shadow_log = EventLogger(logging.getLogger("onceonly.shadow"))
 MOST_LEFT = 1000
 """Records of an earlier setting are counted up to here."""
+OpensUnits = Callable[[], AbstractAsyncContextManager[Any]]
+"""Opens what has the transactions of handlers where the store does not: a `UnitOpener` of the store's family."""
 _LOGGED = LoggedKeys()
 """Endpoints, places and texts that this process has logged."""
 
@@ -108,6 +111,7 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
     longest_timeout: float = 0.0,
     at_once: int | None = None,
     hosted: bool = False,
+    units: "OpensUnits | None" = None,
     environment: Environment = LIVE,
     observer: Observer | None = None,
 ) -> AsyncIterator[Ports]:
@@ -115,13 +119,12 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
 
     `make_handlers` receives the transport and the places for blobs and projections, if there are any; `entities` means that
     some handlers work on entities, `responders` that what it gives is Responders as well, so that there must be a place for
-    requests. Who
-    only `sends`, and takes no events, gets no queue, as it would not be read. `longest_timeout` is that of its handlers, in
-    seconds, where one has a longer one than the endpoint. `isolations` are the levels of handlers that have one, by type of
-    message. `at_once` is how many batches it handles at once, if not as many as
-    the worker's settings say. `hosted` means that a host receives and acknowledges, so no queue is declared. The ports are
-    enclosed by `observer`. Raises SetupError: an unknown
-    scheme, a missing driver, missing or newer tables; RetryableError when a server is away. Both name the setting it is about.
+    requests. Who only `sends`, and takes no events, gets no queue, as it would not be read. `longest_timeout` is that of its
+    handlers, in seconds, where one has a longer one than the endpoint. `isolations` are the levels of handlers that have one,
+    by type of message. `at_once` is how many batches it handles at once, if not as many as the worker's settings say. `hosted`
+    means that a host receives and acknowledges, so no queue is declared. `units` opens what has the transactions of handlers,
+    if not the store. The ports are enclosed by `observer`. Raises SetupError: an unknown scheme, a missing driver, missing or
+    newer tables; RetryableError when a server is away. Both name the setting it is about.
     """
     places = settings.places
     places.store.require_driver("store")
@@ -133,6 +136,8 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
                 store.expect(settings.longest_silence(longest_timeout, at_once=at_once))
             if isolations and store.isolate is not None:
                 store.isolate(isolations)
+            if units is not None and store.working_on is not None:
+                store = store._replace(store=store.working_on(await stack.enter_async_context(units())))
             if store.left is not None:
                 await _report_left(store.left, settings, environment)
             remote_requests = await _open_remote_requests(settings, store) if responders else None

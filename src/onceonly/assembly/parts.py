@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onceonly.config.endpoint import Settings
 from onceonly.model.ring import Bucketing
@@ -82,6 +82,8 @@ class StoreParts(NamedTuple):
     """Opens the requests of other services, if the store can hold them. Raises SetupError."""
     isolate: Callable[[Mapping[str, str]], None] | None = None
     """Sets the isolation levels of units of one message, by message type. Raises SetupError for an unknown level."""
+    working_on: Callable[[Any], Store] | None = None
+    """Makes a store whose units work in transactions of a host, which the given `UnitOpener` opens."""
 
 
 def controls_of(settings: Settings, attempts: Attempts, clock: Clock) -> Controls:

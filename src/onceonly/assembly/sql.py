@@ -146,6 +146,7 @@ def _parts(database: Database, settings: Settings, plan: StorePlan, clock: Clock
         controls=controls_of(settings, SqlAttempts(database, clock=mine), clock) if has_controls else None,
         open_remote_requests=partial(_open_remote_requests, database, settings),
         isolate=store.isolate,
+        working_on=store.working_on,
     )
 
 

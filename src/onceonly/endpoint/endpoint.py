@@ -178,7 +178,7 @@ class Endpoint:
         def register(function: _Function) -> _Function:
             self._registered.handlers.append(
                 RegisteredHandler(
-                    self._function(function, frame),
+                    self._function(self._as_handler(function), frame),
                     type,
                     retry,
                     timeout,
@@ -484,6 +484,10 @@ class Endpoint:
         from onceonly.endpoint.host import Host  # noqa: PLC0415 - when it is opened, or asked about its handlers
 
         return Host(self.settings, self._registered, self)
+
+    def _as_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what is called instead of a handler. Endpoints of integrations override this."""
+        return function
 
     def _function(self, function: Callable[..., Any], frame: FrameType | None) -> Function:
         if not is_function(function):

@@ -14,6 +14,7 @@ from onceonly.algorithms.transaction import TransactionPorts
 from onceonly.assembly import (
     EnlistedKeyTransaction,
     EnlistedTransaction,
+    OpensUnits,
     check_controls,
     enlist,
     enlist_key,
@@ -78,6 +79,7 @@ from onceonly.runtime.processes.notifier import Notifier
 from onceonly.runtime.relay.relay import Relay
 from onceonly.runtime.worker.startup import StartupWait
 from onceonly.runtime.worker.worker import Runner, Worker, run_all
+from onceonly.systems import Offer
 
 WAITING_AT_ONCE = 2
 """Batches at once where handlers wait for each of their statements. One of them computes while the other one waits."""
@@ -112,6 +114,16 @@ class RunOptions(OpenOptions, total=False):
     counters: CounterRow | None
 
 
+class HandlerUnits(NamedTuple):
+    """What has the transactions of handlers where the store does not, such as Django's connection.
+
+    Each message has one of its own. `offer` is what handlers may ask for.
+    """
+
+    open: OpensUnits
+    offer: Offer
+
+
 class _Opening(NamedTuple):
     settings: Settings
     environment: Environment
@@ -121,8 +133,12 @@ class _Opening(NamedTuple):
 class Host:
     """Opens and runs one endpoint, which is given to its lifespan."""
 
-    def __init__(self, settings: Settings, registered: Registrations, endpoint: object) -> None:
+    def __init__(
+        self, settings: Settings, registered: Registrations, endpoint: object, units: "HandlerUnits | None" = None
+    ) -> None:
+        """Host an endpoint. `units` has the transactions of its handlers, if the store does not."""
         self.settings = settings
+        self._units = units
         self.notifier = Notifier()
         self._elsewhere = TypesElsewhere()
         self._endpoint = endpoint
@@ -174,7 +190,7 @@ class Host:
         """
         chosen = settings or self.settings
         place = None if chosen.blobs is None else BlobPlace(blobs)
-        plans, rules, peers = self._plan(chosen), _rules(chosen, _traits(chosen)), chosen.all_peers
+        plans, rules, peers = self._plan(chosen), self._rules(chosen, _traits(chosen)), chosen.all_peers
         rules = rules if max_body is None else rules._replace(max_body=max_body)
         creation = self._instruments_of(chosen)
         projections = dict.fromkeys(chosen.projections or ())
@@ -497,6 +513,16 @@ class Host:
         finally:
             self._running.remove(running)
 
+    @property
+    def has_own_units(self) -> bool:
+        """Whether a host has the transactions of its handlers, so that it works on its own store only."""
+        return self._units is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open in any event loop of this process."""
+        return bool(self._running)
+
     def bound_ports(self) -> Ports | None:
         """Return the ports that are open in this event loop; None when the endpoint is not open here."""
         running = self._bound_here()
@@ -571,6 +597,8 @@ class Host:
     ) -> Callable[[], AbstractAsyncContextManager[Ports]]:
         """Open lifespan and providers. Returns what opens the adapters, as often as it takes."""
         chosen, environment, _ = opening
+        if self._units is not None and chosen.store != self.settings.store:
+            raise SetupError(f"endpoint {self.name!r} has the store of its host, so none can be given instead: remove --store")
         instruments = self._instruments_of(chosen)
         observer = with_telemetry(instruments, opening.observer)
         if chosen.lifespan is not None:
@@ -583,7 +611,7 @@ class Host:
         def make(traits: Traits, places: EffectsParts = EffectsParts()) -> EndpointHandlers:  # noqa: B008 - immutable
             return EndpointHandlers(
                 plans,
-                _rules(chosen, traits),
+                self._rules(chosen, traits),
                 environment,
                 made,
                 blobs=None if chosen.blobs is None else BlobPlace(places.blobs),
@@ -606,6 +634,7 @@ class Host:
             isolations={name: each.isolation for name, each in plans.handlers.items() if each.isolation is not None},
             at_once=_at_once(chosen, plans),
             hosted=hosted,
+            units=None if self._units is None else self._units.open,
         )
         return partial(asked, chosen, make, longest_timeout=longest, environment=environment, observer=observer)
 
@@ -620,6 +649,7 @@ class Host:
 
     def _plan(self, settings: Settings, *, sends: bool = False) -> Plans:
         offer, subscribers = settings.places.store.offer, settings.plan.subscribers
+        offer = offer if self._units is None else self._units.offer
         plans = plan(
             self._registered.handlers,
             self._registered.providers,
@@ -638,6 +668,10 @@ class Host:
             for problem in settings.retention_problems(each.retry, each.timeout):
                 raise InvalidHandler(f"endpoint {self.name!r} cannot start: handler {each.function.name}: {problem}")
         return plans
+
+    def _rules(self, settings: Settings, traits: Traits) -> HandlerRules:
+        rules = _rules(settings, traits)
+        return rules if self._units is None else rules._replace(runs_alone=True)
 
 
 def _gauge_loop(settings: Settings, events: Sequence[str], sink: GaugeSink, *, environment: Environment) -> Runner:

@@ -36,8 +36,8 @@ class HandlerName:
 
 RUNNING: ContextVar[HandlerName | None] = ContextVar("onceonly_running_handler", default=None)
 """The handler that runs in this task or thread."""
-covered_django_databases: set[str] = set()
-"""Aliases of Django databases whose transaction is the unit's, so that writes through them are part of it."""
+IN_UNIT = "_onceonly_unit"
+"""Set on a connection of Django whose transaction is a unit's, so that writes through it are part of the unit."""
 
 
 def is_watched() -> bool:
@@ -111,7 +111,7 @@ def _wrap(*, connection: Any, **_: object) -> None:
 
 def _note_write(execute: Callable[..., Any], sql: Any, params: Any, many: Any, context: Any) -> Any:  # noqa: PLR0917 - Django's
     if is_watched() and does_write(str(sql)):
-        alias = context["connection"].alias
-        if alias not in covered_django_databases:
-            report(f'Django connection "{alias}"')
+        django = context["connection"]
+        if not getattr(django, IN_UNIT, False):
+            report(f'Django connection "{django.alias}"')
     return execute(sql, params, many, context)

@@ -249,7 +249,9 @@ def _problems_of_batch(registered: RegisteredHandler, offer: Offer) -> Iterable[
         yield "batch=True and partition_key= exclude each other: each message has its own unit"
     if registered.entity is not None or registered.key is not None:
         yield "batch=True and entity= exclude each other: each message of an entity has its own unit"
-    if not offer.asynchronous & SQL.asynchronous:
+    if offer.instead:
+        yield "batch=True is not possible here: each message has a transaction of its own"
+    elif not offer.asynchronous & SQL.asynchronous:
         yield "batch=True needs a SQL store: on this one, a unit has one message"
 
 
@@ -259,7 +261,7 @@ def _problems_of_transaction(registered: RegisteredHandler, offer: Offer) -> Ite
         if is_set and registered.batch:
             yield f"{name} and batch=True exclude each other: the messages of a batch share a database transaction"
         if is_set and not offer.asynchronous & SQL.asynchronous:
-            yield f"{name} needs a SQL store"
+            yield f"{name} is not possible here: {offer.instead}" if offer.instead else f"{name} needs a SQL store"
     if has_isolation and not isinstance(registered.isolation, str):
         yield f'isolation must be a level such as "SERIALIZABLE", not {registered.isolation!r}'
 
@@ -372,6 +374,8 @@ def _plan_arguments(
         elif offer.match(annotation, other) is not None:
             instead = f"is for {'def' if is_async else 'async def'} handlers; here ask for {offer.words(own)}"
             wrong.append(f"{name}: {words(annotation)} {instead}")
+        elif not has_default and offer.instead and SQL.match(annotation, SQL.asynchronous | SQL.synchronous) is not None:
+            wrong.append(f"{name}: {words(annotation)} is not available here: {offer.instead}")
         elif not has_default and SQL.match(annotation, SQL.asynchronous | SQL.synchronous) is not None:
             instead = f"; here ask for {offer.words(own)}" if own else ""
             entities = '; work on an entity: @handler(entity=..., key="...")' if offer.entities else ""

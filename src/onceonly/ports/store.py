@@ -16,6 +16,9 @@ from onceonly.model.message import Message
 from onceonly.model.record import Record
 from onceonly.model.ring import ANYWAY, Undecidable
 
+Work = Callable[[], Callable[[], object]]
+"""What a thread does, and returns what it does last: by then it is available again."""
+
 
 class SyncThread(Protocol):
     """The thread of one synchronous handler. Its time may end before the handler does."""
@@ -24,10 +27,11 @@ class SyncThread(Protocol):
     def is_out(self) -> bool:
         """Whether the handler has ended in the thread. Until then, only the thread may use what the handler was given."""
 
-    async def run(self, function: Callable[[], Any]) -> Any:
+    async def run(self, function: Callable[[], Any], start: "Callable[[Work], object] | None" = None) -> Any:
         """Call the function in the thread, and return its result. Raises what it raises.
 
-        A cancelled call may end before the function does: then `is_out` is false.
+        `start` has the work done by another thread, in which the unit is. A cancelled call may end before the function does:
+        then `is_out` is false.
         """
 
     def on_expiry(self, function: Callable[[HandlerExpired], object]) -> None:

@@ -1,9 +1,10 @@
 """One database transaction on a connection of its own, and the turns that writers take."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RootTransaction
+from sqlalchemy import Connection, RootTransaction, Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from onceonly.sql.dialect import Dialect, Limit, State
@@ -36,6 +37,7 @@ class Turns:
 _LASTING = Effect.LEAVES | Effect.SETS_SESSION
 
 Linger = Callable[["DatabaseTransaction"], None]
+_Result = TypeVar("_Result")
 
 
 class DatabaseTransaction:
@@ -88,6 +90,14 @@ class DatabaseTransaction:
     @property
     def driver(self) -> object:
         return self._root.connection.connection.driver_connection
+
+    async def run_sync(self, function: Callable[[Connection], _Result]) -> _Result:
+        """Call a function with the connection, in a greenlet. Raises what it raises."""
+        return await self.connection.run_sync(function)
+
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows now, or let the commit insert them; see `Dialect.insert_last`."""
+        self._dialect.insert_last(connection, table, rows)
 
     def note(self, effects: Effect) -> None:
         """Note what a handler's statements did. What outlives the transaction is undone after its end."""

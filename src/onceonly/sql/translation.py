@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -105,15 +106,23 @@ def failure_of_unit(
     Groups are read to their leaves. `connection` and `session` are the unit's. What fails on another one is the handler's.
     `has_set`: the handler has changed settings of the session, so what they can cause is its own failure.
     """
-    own: dict[DatabaseFailure, DBAPIError] = {}
     inside = leaves(error)
-    for each in inside:
-        if isinstance(each, DBAPIError) and is_raised_by(each, connection):
-            own.setdefault(dialect.classify(each), each)
+    own = [each for each in inside if isinstance(each, DBAPIError) and is_raised_by(each, connection)]
     stale = next((each for each in inside if isinstance(each, StaleDataError) and _is_raised_in(each, session)), None)
-    if stale is not None and DatabaseFailure.LOCKED not in own:
+    if stale is not None and not any(dialect.classify(each) is DatabaseFailure.LOCKED for each in own):
         return lost_row(stale)
-    first = next((own[each] for each in _NOT_A_HANDLERS if each in own and not (has_set and each.can_be_set)), None)
+    return worst_failure(own, dialect, has_set=has_set)
+
+
+def worst_failure(own: Sequence[DBAPIError], dialect: Dialect, *, has_set: bool = False) -> OnceOnlyError | None:
+    """Return what the driver's errors of a handler's statements mean for its unit. None: they are failures of its own.
+
+    `has_set` is that of `failure_of_unit`.
+    """
+    found: dict[DatabaseFailure, DBAPIError] = {}
+    for each in own:
+        found.setdefault(dialect.classify(each), each)
+    first = next((found[each] for each in _NOT_A_HANDLERS if each in found and not (has_set and each.can_be_set)), None)
     return None if first is None else translated(first, dialect, locked=ConflictError)
 
 

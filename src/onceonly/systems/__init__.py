@@ -70,13 +70,15 @@ class Offer(NamedTuple):
     """The resources that handlers may ask the units of a store for, as full names of types.
 
     `asynchronous` is for `async def` handlers, `synchronous` for `def` handlers. `entities` is true when the units have
-    entities, for handlers of both kinds. `documents` is true when they write documents of the application as well.
+    entities, for handlers of both kinds. `documents` is true when they write documents of the application as well. `instead`
+    says what handlers use where a host has the transactions, and none of these.
     """
 
     asynchronous: frozenset[str] = frozenset()
     synchronous: frozenset[str] = frozenset()
     entities: bool = False
     documents: bool = False
+    instead: str = ""
 
     def match(self, kind: Any, names: frozenset[str]) -> type | None:
         """Return the offered type that `kind` is or derives from, or None."""

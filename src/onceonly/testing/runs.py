@@ -407,14 +407,15 @@ async def run(
 
     An endpoint whose own store is `memory://` or keeps documents has a new store in memory. The same holds for its dedup
     store, its blobs, its projections, and its tokens unless they are in its SQL database. With `own_store` the endpoint uses
-    its own stores and their data. No request is sent to its peers: see `EndpointRun.answer`. `directory` is where the file is
-    created. It is kept there at the end. `raise_failures` is whether `deliver` and `settle` raise what a handler raised.
+    its own stores and their data, as an endpoint of Django always does. No request is sent to its peers: see
+    `EndpointRun.answer`. `directory` is where the file is created. It is kept there at the end. `raise_failures` is whether
+    `deliver` and `settle` raise what a handler raised.
 
     Raises SetupError for the same reasons as the start of the endpoint.
     """
     with temporary_directory("onceonly-", "the files of a test") as own:
         folder = Path(own) if directory is None else Path(mkdtemp(prefix="onceonly-", dir=directory))
-        settings = _settings(endpoint, folder, own_store=own_store)
+        settings = _settings(endpoint, folder, own_store=own_store or host_of(endpoint).has_own_units)
         async with AsyncExitStack() as stack:
             for place in _places(settings):
                 if place is not None and not place.is_shared:  # a world in memory ends with its last user

@@ -1,34 +1,43 @@
 """An endpoint whose store is a database of Django's, and whose messages are part of Django's transactions."""
 
 import atexit
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache, partial
-from typing import Any, Unpack
+from functools import lru_cache, partial, wraps
+from typing import Any, NoReturn, Unpack
 from weakref import WeakKeyDictionary, WeakSet
 
-from asgiref.sync import sync_to_async
+import msgspec
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 
 from onceonly.assembly import check_enlisting
 from onceonly.config.endpoint import Settings
+from onceonly.config.worker import WorkerSettings
 from onceonly.endpoint import Endpoint, EnlistedKey, Outgoing
-from onceonly.endpoint.host import Host, host_of
+from onceonly.endpoint.host import HandlerUnits, Host, host_of
 from onceonly.endpoint.message_builder import OutsideSendOptions, SendOptions
 from onceonly.endpoint.sender import OutsideSender
 from onceonly.endpoint.transactions import asked
 from onceonly.integrations.django.configuration import configuration, is_test, store_url
 from onceonly.integrations.django.transactions import AtomicKey, AtomicRecords, OpenKey, check_atomic, keys_of
+from onceonly.integrations.django.unit_resources import NO_RESOURCE
+from onceonly.integrations.django.units import open_units
 from onceonly.integrations.sending_thread import sending_of, stop_sending
 from onceonly.model.destination import Destination
+from onceonly.model.errors import InvalidHandler, SetupError
 from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.sql.database import place_of
 from onceonly.sql.urls import DatabaseAddress
+from onceonly.systems import Offer
 
+HANDLERS_AT_ONCE = 4
+"""Messages that a worker process handles at once on a database server, each on a connection of its own."""
 STOP_SECONDS = 2.0
 """Seconds that the end of a process waits for messages that were just committed. Other processes send what is left."""
 ENDPOINTS: "WeakSet[DjangoEndpoint]" = WeakSet()
@@ -46,6 +55,12 @@ class DjangoEndpoint(Endpoint, OutsideSender):
     * `database`: the alias in DATABASES. Default: `ONCEONLY["DATABASE"]`, else "default".
     * `transport`: as of `onceonly.Endpoint`. Default: `ONCEONLY["TRANSPORT"]`.
     * `store`: a URL of the same database, for options that DATABASES cannot express. Default: made from DATABASES.
+    * `worker`: as of `onceonly.Endpoint`. Default: `concurrency` is 4, and 1 on SQLite. Each message has a transaction of its
+      own, so `batch_size` is always 1. Handlers always run in threads.
+
+    A handler runs inside of `transaction.atomic()` in a thread. What it does with Django's ORM in that database, the claim of
+    its message, and what it sends are committed together. An `async def` handler runs in an event loop of its own, in that
+    thread. The asynchronous methods of the ORM work in the transaction.
 
     All other arguments are those of `onceonly.Endpoint`. Raises SetupError, and ImproperlyConfigured for wrong settings of
     Django.
@@ -58,6 +73,12 @@ class DjangoEndpoint(Endpoint, OutsideSender):
         self._settings: Settings
         self._seen: tuple[object, ...] = ()
         options.setdefault("transport", found.transport)
+        if options.get("isolation") is not None:
+            raise SetupError(
+                f"endpoint {name!r}: isolation= has no effect on Django's connection: set isolation_level in the OPTIONS of "
+                f"database {self.database!r}"
+            )
+        options["worker"] = _worker_settings(options.get("worker"), connections[self.database].vendor)
         super().__init__(name, store=store_url(self.database, store), **options)
         ENDPOINTS.add(self)
 
@@ -81,9 +102,17 @@ class DjangoEndpoint(Endpoint, OutsideSender):
     def _host(self) -> Host:
         kept, settings = self.__dict__.get("_host"), self.settings
         if kept is None or kept.settings is not settings:
-            kept = self.__dict__["_host"] = Host(settings, self._registered, self)
+            opening = partial(open_units, self.name, self.database, place_of_endpoint(self))
+            units = HandlerUnits(opening, Offer(instead=NO_RESOURCE))
+            kept = self.__dict__["_host"] = Host(settings, self._registered, self, units)
         found: Host = kept
         return found
+
+    def responder(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Refused: what other services have executed does not run on Django's connection. Raises InvalidHandler."""
+        raise InvalidHandler(
+            f"endpoint {self.name!r} cannot have responders: they do not run on Django's connection. Use an onceonly.Endpoint"
+        )
 
     async def asend(self, message: object, *, to: str | Destination, **options: Unpack[OutsideSendOptions]) -> None:
         """Do what `send` does, in an `async def` view."""
@@ -120,6 +149,17 @@ class DjangoEndpoint(Endpoint, OutsideSender):
             with using_key(self, entry, key):
                 yield entry
             key.finish()
+
+    def _as_handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a `def` function that awaits an `async def` one. Its calls of the ORM come back to the calling thread."""
+        if not inspect.iscoroutinefunction(function):
+            return function
+
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return async_to_sync(function)(*args, **kwargs)
+
+        return run
 
     def _capture(self, body: object, to: str | Destination, options: SendOptions) -> None:
         check_atomic(self.database, self.name)
@@ -181,9 +221,16 @@ def _place_of(url: str) -> DatabaseAddress:
 
 def _send_soon(endpoint: DjangoEndpoint, told: Sequence[Identity | Record]) -> None:
     """Have messages sent that were committed. Called by `on_commit`."""
-    if endpoint.settings.sends and configuration().sending_thread and not (is_test() or _has_greenlets()):
+    host, settings = host_of(endpoint), configuration()
+    if endpoint.settings.sends and settings.sending_thread and not (host.is_open or is_test() or _has_greenlets()):
         sending_of(endpoint).start()
-    host_of(endpoint).notifier.notify(told)
+    host.notifier.notify(told)
+
+
+def _worker_settings(given: WorkerSettings | None, vendor: str) -> WorkerSettings:
+    settings = given or WorkerSettings()
+    at_once = settings.concurrency or (1 if vendor == "sqlite" else HANDLERS_AT_ONCE)
+    return msgspec.structs.replace(settings, batch_size=1, concurrency=at_once, def_handlers="thread")
 
 
 def _has_greenlets() -> bool:

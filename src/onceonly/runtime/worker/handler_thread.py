@@ -18,7 +18,7 @@ from typing import Any
 
 from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import HandlerExpired
-from onceonly.ports.store import Resources, SyncThread
+from onceonly.ports.store import Resources, SyncThread, Work
 from onceonly.runtime.observe.loop_monitor import place_of
 
 LEAVE_SECONDS = 1.0
@@ -32,8 +32,6 @@ _log = EventLogger(logging.getLogger("onceonly.worker"))
 _ENDED = object()
 
 Answer = tuple[Any, BaseException | None]
-Work = Callable[[], Callable[[], object]]
-"""What a thread does, and returns what it does last: by then it is available again."""
 
 
 class ThreadPool:
@@ -90,12 +88,12 @@ class HandlerThread:
     def is_left(self) -> bool:
         return self in _LEFT
 
-    async def run(self, function: Callable[[], Any]) -> Any:
+    async def run(self, function: Callable[[], Any], start: Callable[[Work], object] | None = None) -> Any:
         """Call the function in the thread, in a copy of the caller's context; see the port."""
         self._loop = loop = asyncio.get_running_loop()
         self._asked: asyncio.Future[Any] = loop.create_future()
         self.is_out = False
-        THREADS.start(partial(self._work, partial(copy_context().run, function)))
+        (start or THREADS.start)(partial(self._work, partial(copy_context().run, function)))
         try:
             while (awaitable := await self._asked) is not _ENDED:
                 self._asked = loop.create_future()

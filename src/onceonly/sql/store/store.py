@@ -1,6 +1,7 @@
 """The store in a SQL database: claims or tokens, records, entities, next to the business data (protocols, sections 3, 5)."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, select
@@ -27,7 +28,7 @@ from onceonly.sql.store.statements import OldRecords, StoreScope, bury, delete_k
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.time_buckets import RETENTION_MS, read_held, read_routes, time_in
 from onceonly.sql.store.tokens import consume
-from onceonly.sql.store.unit import Shadowed, SqlUnit
+from onceonly.sql.store.unit import OwnConnections, Shadowed, SqlUnit, UnitOpener
 
 
 class SqlStore:
@@ -58,8 +59,15 @@ class SqlStore:
         self._scope = StoreScope(database, self._tables, endpoint, claim_mode, clock=clock, journal=journal)
         self._retention = retention
         self._leases = RecordLeases(self._scope)
+        self._opener: UnitOpener = OwnConnections(database)
         self.shadow = ShadowReport(endpoint) if claim_mode is ClaimMode.SHADOW else None
         """What was handled in shadow mode, to be stored."""
+
+    def working_on(self, opener: UnitOpener) -> "SqlStore":
+        """Return a store of the same tables, whose units work in the transactions of another opener."""
+        other = copy(self)
+        other._opener = opener  # noqa: SLF001 - of this class
+        return other
 
     def isolate(self, isolations: Mapping[str, str]) -> None:
         """Set another level for units of one message, by the type of the message. Raises SetupError."""
@@ -130,7 +138,7 @@ class SqlStore:
         isolation = self._isolations.get(messages[0].type) if self._isolations and len(messages) == 1 else None
         with self._database.translate(locked=ConflictError):
             purpose = Purpose.BATCH if is_brief else Purpose.UNIT
-            transaction = await self._database.open(purpose, isolation=isolation or self._isolation)
+            transaction = await self._opener.open(purpose, isolation or self._isolation)
         try:
 
             def prepare(connection: Connection) -> tuple[BeginResult, Loaded, Outcomes]:
@@ -142,9 +150,9 @@ class SqlStore:
                 return found, loaded, outcomes
 
             with self._database.translate(locked=ConflictError):
-                found, loaded, outcomes = await transaction.connection.run_sync(prepare)
+                found, loaded, outcomes = await transaction.run_sync(prepare)
             shadow = None if self.shadow is None else Shadowed(self.shadow, outcomes, refused)
-            return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated, shadow=shadow)
+            return SqlUnit(scope, transaction, found, loaded=loaded, isolated=isolated, opener=self._opener, shadow=shadow)
         except LockTimeout as error:  # a claim's or an entity's: no handler has met it
             transaction.drop()
             raise ConflictError(str(error)) from error.__cause__

@@ -1,10 +1,11 @@
 """One unit of work: claims or tokens, business state, entities, register rows and records in one database transaction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 from sqlalchemy.exc import IntegrityError
 
 from onceonly.config.deduplication import ClaimMode
@@ -13,7 +14,8 @@ from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, Ou
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import BeginResult, Resources
-from onceonly.sql.dialect import Limit
+from onceonly.sql.database import Database
+from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.store.claims import record_claim, unclaim
 from onceonly.sql.store.entities import Loaded, load, save
 from onceonly.sql.store.register import spend
@@ -26,6 +28,69 @@ from onceonly.sql.transaction import DatabaseTransaction
 Last = Callable[[Connection], None]
 _UNIQUE_VIOLATION = "23505"
 """The SQLSTATE, of a driver's own error."""
+_Result = TypeVar("_Result")
+
+
+class UnitTransaction(Protocol):
+    """The open database transaction of one unit."""
+
+    @property
+    def has_said_commit(self) -> bool:
+        """Whether COMMIT may have been sent. If not, nothing of it is committed."""
+
+    async def run_sync(self, function: Callable[[Connection], _Result]) -> _Result:
+        """Call a function with the transaction's connection, and return its result. Raises what the function raises."""
+
+    def block_commit(self, connection: Connection, *, of_messages: bool = False, isolated: bool = False) -> None:
+        """Prepare it for handlers, after the claims; in `run_sync`. See `Dialect.block_commit`."""
+
+    def insert_last(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows now or with the commit; in `run_sync`. See `Dialect.insert_last`."""
+
+    async def commit(self, last: Callable[[Connection], None], *, limit: Limit | None = None) -> None:
+        """Call `last` with the connection, and commit within the limit. If it raises, the transaction must be dropped."""
+
+    def drop(self) -> None:
+        """Roll back in the background. Harmless after a commit and when repeated."""
+
+
+class UnitResources(Resources, Protocol):
+    """What a unit gives its handlers, and what the unit asks about them at its end."""
+
+    def flush(self) -> None:
+        """Write what handlers have left; with the connection, once. Raises as `Unit.commit`."""
+
+    def check(self) -> None:
+        """Check that the unit can still be committed; with the connection. Raises CommitRefused, CommitFailed."""
+
+    def own_settings(self, connection: Connection) -> AbstractContextManager[None]:
+        """Enclose the library's own statements. What settings of a handler cause is CommitRefused."""
+
+    def tell_committed(self) -> None:
+        """Report the commit to those who wait for it."""
+
+
+class UnitOpener(Protocol):
+    """Opens transactions for units, and makes what their handlers have of them."""
+
+    async def open(self, purpose: Purpose, isolation: str | None) -> UnitTransaction:
+        """Open a transaction. Raises a driver's errors."""
+
+    def resources(self, transaction: Any, entities: Entities, *, isolated: bool, messages: int) -> UnitResources:
+        """Return what the handlers of a unit with so many messages get. `transaction` is what `open` has returned."""
+
+
+class OwnConnections:
+    """Opens transactions on connections of the store's database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def open(self, purpose: Purpose, isolation: str | None) -> DatabaseTransaction:
+        return await self._database.open(purpose, isolation=isolation)
+
+    def resources(self, transaction: DatabaseTransaction, entities: Entities, *, isolated: bool, messages: int) -> SqlResources:
+        return SqlResources(self._database, transaction, entities, isolated=isolated, messages=messages)
 
 
 class Shadowed(NamedTuple):
@@ -42,23 +107,26 @@ class Shadowed(NamedTuple):
 class SqlUnit:
     """A unit on an open database transaction, which ends with the unit."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a store sets of its unit
         self,
         scope: StoreScope,
-        transaction: DatabaseTransaction,
+        transaction: UnitTransaction,
         found: BeginResult,
         *,
         loaded: Loaded,
         isolated: bool,
+        opener: UnitOpener | None = None,
         shadow: Shadowed | None = None,
     ) -> None:
+        """Work in a transaction. `opener` is what has opened it, if not the store's database."""
         self.key = ""
         self.found = found
         self.resources: Resources
         self._loaded = dict(loaded)
         self._entities = Entities(loaded)
-        self._resources = self.resources = SqlResources(
-            scope.database, transaction, self._entities, isolated=isolated, messages=len(found.new)
+        chosen: UnitOpener = opener or OwnConnections(scope.database)
+        self._resources = self.resources = chosen.resources(
+            transaction, self._entities, isolated=isolated, messages=len(found.new)
         )
         self._scope = scope
         self._transaction = transaction
@@ -70,7 +138,7 @@ class SqlUnit:
         if unit in self._loaded:
             return
         with self._scope.database.translate(locked=ConflictError, unknown=CommitFailed):
-            found = await self._transaction.connection.run_sync(load, self._scope, [unit])
+            found = await self._transaction.run_sync(lambda connection: load(connection, self._scope, [unit]))
         self._loaded.update(found)
         self._entities.add(unit, found[unit])
 
@@ -146,7 +214,7 @@ class SqlUnit:
         claims = {message.identity: record_claim(self._scope, message) for message in self.found.new} if kept else {}
         rows = [row_of(endpoint, record, now, claims.get(record.identity)) for record in kept]
         if self._shadow is None:
-            database.dialect.insert_last(connection, tables.records, rows)
+            self._transaction.insert_last(connection, tables.records, rows)
         else:  # a record that an earlier crash left may have outlived its claim
             database.dialect.insert_absent(connection, tables.records, rows, key=["key"])
 
