@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import aio_pika
 
@@ -11,7 +12,9 @@ URL = "amqp://guest:guest@127.0.0.1:5672/"
 
 
 class RabbitMQWire:
-    """Two queues of one run. An event's id is its `message_id`."""
+    """Two queues of one run. An event's id is its `message_id`. `arguments` are those of the queue of orders."""
+
+    arguments: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, url: str, prefix: str) -> None:
         self._url = url
@@ -22,8 +25,8 @@ class RabbitMQWire:
         """Declare both queues."""
         self._connection = await aio_pika.connect(self._url)
         self._channel = await self._connection.channel()
-        for name in (self._orders, self._placed):
-            await self._channel.declare_queue(name, durable=True)
+        for name, arguments in ((self._orders, self.arguments), (self._placed, {})):
+            await self._channel.declare_queue(name, durable=True, arguments=arguments)
 
     async def feed(self, order_ids: Sequence[str]) -> None:
         """Send one message for each id, as a client without ids of its own does."""

@@ -11,6 +11,7 @@ from examples.hosts.aiokafka_loop.__main__ import HOST as AIOKAFKA_LOOP
 from examples.hosts.arq_redis.__main__ import HOST as ARQ
 from examples.hosts.aws_lambda.__main__ import HOSTS as AWS_LAMBDA
 from examples.hosts.confluent_loop.__main__ import HOST as CONFLUENT_LOOP
+from examples.hosts.django_worker.__main__ import HOST as DJANGO_WORKER
 from examples.hosts.dramatiq_rabbitmq.__main__ import HOST as DRAMATIQ
 from examples.hosts.faststream_kafka.__main__ import HOST as FASTSTREAM_KAFKA
 from examples.hosts.faststream_nats.__main__ import HOST as FASTSTREAM_NATS
@@ -35,6 +36,7 @@ HOSTS: dict[str, tuple[Host, Server | str]] = {
         (AIOKAFKA_LOOP, "kafka_url"),
         (CONFLUENT_LOOP, "kafka_url"),
         (AIO_PIKA_LOOP, RABBITMQ),
+        (DJANGO_WORKER, RABBITMQ),
         (NATS_LOOP, NATS),
         (REDIS_LOOP, REDIS),
         (SQS_LOOP, "ministack_endpoint"),
@@ -54,16 +56,16 @@ In Flask four are for the application, and four for the view.
 
 MOST_KILLED = dict.fromkeys(AWS_LAMBDA, 10)
 """Kills of a host, if not 8."""
-IN_CI = {"faststream_rabbitmq", "flask_gunicorn_sync", "aws_lambda_dynamodb_fifo"}
-"""A host for each way to be exactly once: a transaction of its own, `enlist` in a request, and `hosted` with entities and a
-FIFO queue."""
+IN_CI = {"faststream_rabbitmq", "django_worker", "flask_gunicorn_sync", "aws_lambda_dynamodb_fifo"}
+"""A host for each way to be exactly once: a transaction of its own, that of Django's ORM, `enlist` in a request, and `hosted`
+with entities and a FIFO queue."""
 UNDER_KILLS = [pytest.param(name, marks=() if name in IN_CI else pytest.mark.repeated) for name in HOSTS]
 
 
 def places(name: str, request: pytest.FixtureRequest) -> tuple[Host, Places]:
     """Return a host and where it runs; skips the test without its servers."""
     host, server = HOSTS[name]
-    postgresql = need(POSTGRESQL) if host.books is None else ""
+    postgresql = need(POSTGRESQL) if host.books is None or host is DJANGO_WORKER else ""
     return host, Places(postgresql, request.getfixturevalue(server) if isinstance(server, str) else need(server))
 
 
