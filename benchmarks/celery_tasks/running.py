@@ -21,7 +21,7 @@ from benchmarks.counting import AMQPEars, PostgreSQLEars
 from benchmarks.crew import ROOT
 from benchmarks.wire import proxied
 
-__all__ = ["KINDS", "Costs", "Plan", "Round", "count", "measure"]
+__all__ = ["KINDS", "Costs", "Place", "Plan", "Round", "count", "measure"]
 
 PROGRAM = "benchmarks.celery_tasks.program"
 KINDS = ("plain", "confirmed", "once")
@@ -62,6 +62,8 @@ class Costs(Struct, frozen=True, kw_only=True):
 class Place:
     """A database and queues of one run."""
 
+    program = PROGRAM
+
     def __init__(self, plan: Plan, engine: AsyncEngine, channel: aio_pika.abc.AbstractChannel) -> None:
         self.plan, self.engine, self.channel = plan, engine, channel
         self.prefix = f"bench-{uuid4().hex[:8]}-"
@@ -83,16 +85,24 @@ class Place:
         """Make tables and queues, and fill the first one."""
         async with self.engine.begin() as connection:
             await connection.execute(text("CREATE TABLE orders (number serial PRIMARY KEY, order_id text NOT NULL)"))
+        await self.create()
+        await self.fill()
+
+    async def create(self) -> None:
+        """Create the tables of onceonly, if the program has an endpoint."""
         if self.plan.kind == "once":
-            command = (sys.executable, "-m", "onceonly", "schema", "create", f"{PROGRAM}:shop")
+            command = (sys.executable, "-m", "onceonly", "schema", "create", f"{self.program}:shop")
             process = await asyncio.create_subprocess_exec(
                 *command, cwd=ROOT, env=self.environment(), stdout=PIPE, stderr=STDOUT
             )
             output, _ = await process.communicate()
             if process.returncode:
                 raise RuntimeError(f"schema create failed: {output.decode()}")
+
+    async def fill(self) -> None:
+        """Declare the queues, and send the tasks."""
         for name in ("in", "out"):
-            await self._declare(name)
+            await self.declare(name)
         await asyncio.to_thread(self._fill)
 
     def _fill(self) -> None:
@@ -103,7 +113,7 @@ class Place:
                 producer.send_task("place", (f"order-{number}",), producer=open_producer)
         producer.close()
 
-    async def _declare(self, name: str) -> None:
+    async def declare(self, name: str) -> None:
         """Declare a queue as Celery does."""
         full = f"{self.prefix}{name}"
         exchange = await self.channel.declare_exchange(full, durable=True)
@@ -137,7 +147,7 @@ class Place:
     async def worker(self, **own: str) -> AsyncIterator[None]:
         """Run a worker for a block."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "celery", f"--app={PROGRAM}", "worker", f"--concurrency={self.plan.children}"),
+            *(sys.executable, "-m", "celery", f"--app={self.program}", "worker", f"--concurrency={self.plan.children}"),
             *(f"--queues={self.prefix}in", "--without-gossip", "--without-mingle", "--without-heartbeat"),
             "--loglevel=ERROR",
             cwd=ROOT,
@@ -160,7 +170,7 @@ class Place:
 
 
 @asynccontextmanager
-async def opened(plan: Plan) -> AsyncIterator[Place]:
+async def opened(plan: Plan, kind: type[Place] = Place) -> AsyncIterator[Place]:
     """Make a place, and remove it at the end."""
     url = make_url(plan.postgresql).set(drivername="postgresql+asyncpg")
     name = f"onceonly_bench_{uuid4().hex[:8]}"
@@ -170,7 +180,7 @@ async def opened(plan: Plan) -> AsyncIterator[Place]:
         async with operator.connect() as connection:
             await connection.execute(text(f"CREATE DATABASE {name}"))
         async with await aio_pika.connect(plan.rabbitmq) as broker:
-            place = Place(plan, engine, await broker.channel())
+            place = kind(plan, engine, await broker.channel())
             try:
                 await place.prepare()
                 yield place
@@ -183,9 +193,9 @@ async def opened(plan: Plan) -> AsyncIterator[Place]:
         await operator.dispose()
 
 
-async def measure(plan: Plan) -> Round:
+async def measure(plan: Plan, kind: type[Place] = Place) -> Round:
     """Measure one round."""
-    async with opened(plan) as place:
+    async with opened(plan, kind) as place:
         first = int(plan.tasks * WARM_UP)
         async with place.worker():
             begin = await place.until(first)
@@ -196,10 +206,10 @@ async def measure(plan: Plan) -> Round:
         )
 
 
-async def count(plan: Plan) -> Costs:
+async def count(plan: Plan, kind: type[Place] = Place) -> Costs:
     """Count what tasks cost, through proxies that listen; the speed of this run means nothing."""
     counted: Counter[str] = Counter()
-    async with opened(plan) as place, AsyncExitStack() as stack:
+    async with opened(plan, kind) as place, AsyncExitStack() as stack:
         store = await stack.enter_async_context(proxied(place.store, listen=lambda: PostgreSQLEars(counted)))
         broker = await stack.enter_async_context(proxied(plan.rabbitmq, listen=lambda: AMQPEars(counted)))
         async with place.worker(CELERY_BENCH_STORE=store, CELERY_BENCH_BROKER=broker):
