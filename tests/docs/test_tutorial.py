@@ -19,8 +19,8 @@ from tests.servers.available import RABBITMQ, need, postgresql_database
 
 PAGES = sorted((ROOT / "docs" / "tutorial").glob("[0-9]-*.md"))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_FILE = re.compile(r"# (\w+\.py)\n")
-_EXPORT = re.compile(r"^export (\w+)=", re.MULTILINE)
+_FILE = re.compile(r"# ((?:\w+/)*\w+\.py)\n")
+_EXPORT = re.compile(r"^export ((?:\w+=\S+ ?)+)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -62,10 +62,12 @@ class Reader:
     def _write(self, text: str) -> None:
         found = _FILE.match(text)
         assert found is not None, text
-        (self._folder / found.group(1)).write_text(text, encoding="utf-8")
+        place = self._folder / found.group(1)
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text, encoding="utf-8")
 
     def _run(self, commands: str) -> None:
-        self._exported |= set(_EXPORT.findall(commands))
+        self._exported |= {each.partition("=")[0] for line in _EXPORT.findall(commands) for each in line.split()}
         own = {name: self._variables[name] for name in self._exported}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
