@@ -15,6 +15,7 @@ from django.db import connections
 from sqlalchemy import make_url
 
 FOLDERS: list[Path] = []
+TASKS_APP = [] if django.VERSION >= (6,) else ["django_tasks"]
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
 
 
@@ -28,7 +29,7 @@ def set_up() -> None:
     settings.configure(
         ALLOWED_HOSTS=["*"],
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "default.db")}},
-        INSTALLED_APPS=["onceonly.integrations.django", "tests.django_project"],
+        INSTALLED_APPS=["onceonly.integrations.django", *TASKS_APP, "tests.django_project"],
         MIDDLEWARE=["tests.django_project.urls.choose_urls"],
         ONCEONLY={"SENDING_THREAD": False},
         REST_FRAMEWORK={

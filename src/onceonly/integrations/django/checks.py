@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's name
@@ -41,7 +42,7 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
         return [Error(str(error), id="onceonly.E002")]
     for alias in sorted({endpoint.database for endpoint in endpoints}):
         found += _of_alias(alias)
-    return found
+    return [*found, *_of_tasks()]
 
 
 def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> list[CheckMessage]:
@@ -56,6 +57,17 @@ def _endpoints() -> tuple[DjangoEndpoint, ...]:
     from onceonly.integrations.django.endpoints import load_endpoints  # noqa: PLC0415 - it imports the project's
 
     return tuple({*load_endpoints(), *ENDPOINTS})
+
+
+def _of_tasks() -> Iterator[CheckMessage]:
+    """Check that Django runs the checks of tasks. These check the backend."""
+    backends = getattr(settings, "TASKS", None) or {}
+    if not any(str(each.get("BACKEND", "")).startswith("onceonly.") for each in backends.values()):
+        return
+    from onceonly.integrations.django.task_interface import APP  # noqa: PLC0415 - only projects with tasks have it
+
+    if APP and not apps.is_installed(APP):
+        yield Error(f"TASKS needs the app {APP!r}", hint="Add it to INSTALLED_APPS.", id="onceonly.E013")
 
 
 def _of_alias(alias: str) -> Iterator[CheckMessage]:

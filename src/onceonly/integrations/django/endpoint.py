@@ -24,6 +24,7 @@ from onceonly.endpoint.message_builder import OutsideSendOptions, SendOptions
 from onceonly.endpoint.sender import OutsideSender
 from onceonly.endpoint.transactions import asked
 from onceonly.integrations.django.configuration import configuration, is_test, store_url
+from onceonly.integrations.django.task_registration import register_tasks
 from onceonly.integrations.django.transactions import AtomicKey, AtomicRecords, OpenKey, check_atomic, keys_of
 from onceonly.integrations.django.unit_resources import NO_RESOURCE
 from onceonly.integrations.django.units import open_units
@@ -102,6 +103,7 @@ class DjangoEndpoint(Endpoint, OutsideSender):
     def _host(self) -> Host:
         kept, settings = self.__dict__.get("_host"), self.settings
         if kept is None or kept.settings is not settings:
+            register_tasks(self)
             opening = partial(open_units, self.name, self.database, place_of_endpoint(self))
             units = HandlerUnits(opening, Offer(instead=NO_RESOURCE))
             kept = self.__dict__["_host"] = Host(settings, self._registered, self, units)

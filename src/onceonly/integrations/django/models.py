@@ -1,8 +1,9 @@
-"""What Django's admin shows of the tables that migrations create. Django creates, changes and flushes none of these.
+"""Models: what Django's admin shows of the tables of `onceonly schema`, and the results of tasks.
 
-The tables are those of `onceonly schema`. Models read them; only onceonly writes to them.
+Django creates, changes and flushes only the table of results. Models read the others, which only onceonly writes to.
 """
 
+import json
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -38,6 +39,18 @@ class ExactField(models.Field):
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value).decode(errors="backslashreplace")
         return str(value)
+
+
+class JSONTextField(models.TextField):
+    """A JSON value as text. Databases change what they store as JSON: numbers, the order of keys, some characters."""
+
+    def from_db_value(self, value: str | None, *_: Any) -> Any:
+        """Return the value."""
+        return None if value is None else json.loads(value)
+
+    def get_prep_value(self, value: Any) -> str | None:
+        """Return the text. Raises ValueError for a number that is not finite, and TypeError for what is not JSON."""
+        return None if value is None else json.dumps(value, allow_nan=False)
 
 
 class DeadLetter(models.Model):
@@ -96,3 +109,33 @@ class EndpointStatus(PendingRecord):
         proxy = True
         default_permissions = ("view",)
         verbose_name = "endpoint"
+
+
+class TaskResultRow(models.Model):
+    """A task that was enqueued, and what came of it."""
+
+    id = models.CharField(primary_key=True, max_length=32, serialize=False)
+    status = models.CharField(max_length=10)
+    task = models.TextField()
+    args = JSONTextField()
+    kwargs = JSONTextField()
+    backend = models.TextField()
+    queue_name = models.TextField()
+    run_after = models.DateTimeField(null=True)
+    enqueued_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    worker_ids = JSONTextField()
+    return_value = JSONTextField(null=True)
+    errors = JSONTextField()
+
+    class Meta:
+        """Created by a migration, as tables of other apps."""
+
+        db_table = "onceonly_task_results"
+        default_permissions = ("view",)
+        indexes: ClassVar[list[models.Index]] = [models.Index(fields=["finished_at"], name="onceonly_task_results_finished")]
+        verbose_name = "task result"
+
+    def __str__(self) -> str:
+        return str(self.id)

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import router
 from django.db.migrations.operations.base import Operation
-from sqlalchemy import Connection, delete, exists, func, inspect, literal, select, union_all
+from sqlalchemy import Connection, column, delete, exists, func, inspect, literal, select, table, union_all
 
 from onceonly.integrations.django.borrowed import borrowed_anyway, place_of_alias
 from onceonly.sql.queue_tables import SCHEMA as TRANSPORT
@@ -17,6 +17,8 @@ from onceonly.sql.store.tables import tables
 APP = "onceonly"
 SCHEMAS = {"store": STORE, "transport": TRANSPORT}
 """The components whose tables migrations create."""
+_RESULTS = table("onceonly_task_results", column("status"))
+"""The table of a model, as far as it is read here."""
 
 
 def is_allowed(alias: str) -> bool:
@@ -60,11 +62,7 @@ class UpgradeTables(Operation):
         if not self.creates or not is_allowed(alias):
             return
         with borrowed_anyway(alias) as connection:
-            if waiting := _waiting(connection, alias):  # in tables of any component, before the first one drops its own
-                raise CommandError(
-                    f"the tables of onceonly in database {alias!r} have {waiting}: run `manage.py onceonly run --drain` or "
-                    "`manage.py onceonly relay` until nothing waits, and export the dead letters, then repeat"
-                )
+            _refuse_while_waiting(connection, alias)  # in tables of any component, before the first one drops its own
             drop_within(connection, place_of_alias(alias), SCHEMAS[self.component])
 
     def describe(self) -> str:
@@ -73,6 +71,30 @@ class UpgradeTables(Operation):
     @property
     def migration_name_fragment(self) -> str:
         return f"{self.component}_v{self.version}"
+
+
+class RefuseWhileWaiting(Operation):
+    """Refuses to reverse a migration while something waits. It is the last operation, so it is reversed first."""
+
+    reduces_to_sql = False
+    reversible = True
+    elidable = False
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """Change nothing."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, _from_state: Any, _to_state: Any) -> None:
+        """Do nothing."""
+
+    def database_backwards(self, app_label: str, schema_editor: Any, _from_state: Any, _to_state: Any) -> None:
+        """Raise CommandError while something waits."""
+        alias = schema_editor.connection.alias
+        if is_allowed(alias):
+            with borrowed_anyway(alias) as connection:
+                _refuse_while_waiting(connection, alias)
+
+    def describe(self) -> str:
+        return "Refuse to drop tables of onceonly in which something waits"
 
 
 def empty_tables(alias: str) -> None:
@@ -93,6 +115,14 @@ def empty_tables(alias: str) -> None:
             connection.execute(delete(candidates[name]))
 
 
+def _refuse_while_waiting(connection: Connection, alias: str) -> None:
+    if waiting := _waiting(connection, alias):
+        raise CommandError(
+            f"the tables of onceonly in database {alias!r} have {waiting}: run `manage.py onceonly run --drain` or "
+            "`manage.py onceonly relay` until nothing waits, and export the dead letters, then repeat"
+        )
+
+
 def _waiting(connection: Connection, alias: str) -> str:
     """Return what would be lost with the tables, in words; empty for nothing."""
     place = place_of_alias(alias)
@@ -104,6 +134,7 @@ def _waiting(connection: Connection, alias: str) -> str:
         ("records whose messages were not sent", store.records, select(func.count()).where(pending)),
         ("dead letters", store.dead_letters, select(func.count()).select_from(store.dead_letters)),
         ("messages in queues", messages, select(func.count()).select_from(messages)),
+        ("tasks that have not run", _RESULTS, select(func.count()).where(_RESULTS.c.status == "READY")),
     )
     counts = {what: connection.scalar(query) for what, table, query in asked if table.name in there}
     return " and ".join(f"{count} {what}" for what, count in counts.items() if count)
