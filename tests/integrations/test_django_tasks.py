@@ -1,6 +1,7 @@
 """Tasks of Django that are part of the transaction that enqueues them, and take effect once, on each of its databases."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from onceonly.endpoint.host import host_of
-from onceonly.errors import InvalidEffect, Reject, RetryLater
+from onceonly.errors import ConflictError, InvalidEffect, Reject, RetryLater
 from onceonly.formats.bodies import codec_for, encode_body
 from tests.django_project import alias_of, set_up
 from tests.servers.available import mariadb_database, postgresql_database
@@ -48,6 +49,8 @@ SHOP: Endpoint
 """The endpoint that the settings name: that of the test."""
 SEEN: list[Any] = []
 """What tasks have seen."""
+HOOKS: list[Callable[[], Any]] = []
+"""What a task does beside its own work."""
 
 
 def settings_of(**options: Any) -> dict[str, Any]:
@@ -129,6 +132,29 @@ def raise_this(kind: str) -> None:
 
 
 @task()
+def change_locked(order: int) -> None:
+    """Change a row that another transaction has locked."""
+    settings = {"postgresql": "SET LOCAL lock_timeout = 50", "mysql": "SET innodb_lock_wait_timeout = 1"}
+    django = connections[SHOP.database]
+    with django.cursor() as cursor:
+        cursor.execute(settings[django.vendor])
+    Order.objects.using(SHOP.database).filter(pk=order).update(name="c")
+
+
+@task()
+def swallow_deadlock(one: int, two: int) -> None:
+    """Meet a deadlock, catch it, and go on."""
+    orders = Order.objects.using(SHOP.database)
+    orders.filter(pk=one).update(name="c")
+    HOOKS[0]()
+    try:
+        orders.filter(pk=two).update(name="c")
+    except OperationalError:
+        SEEN.append("deadlock")
+    orders.create(name="after")
+
+
+@task()
 def place_line(order: int) -> None:
     """Write a row whose order does not exist."""
     Line.objects.using(SHOP.database).create(order_id=order)
@@ -174,6 +200,18 @@ def kept(alias: str) -> tuple[int, int, int]:
             cursor.execute(f"SELECT count(*) FROM {table}")  # noqa: S608 - of this test
             found.append(int(cursor.fetchone()[0]))
     return found[0], found[1], found[2]
+
+
+@contextmanager
+def other_connection(alias: str) -> Iterator[Any]:
+    """Give a cursor on a connection of its own."""
+    other = connections[alias].copy()
+    other.inc_thread_sharing()
+    try:
+        with other.cursor() as cursor:
+            yield cursor
+    finally:
+        other.close()
 
 
 @contextmanager
@@ -388,6 +426,47 @@ def test_a_task_that_is_not_to_blame_runs_again(shop: Endpoint, alias: str, kind
     assert (result.status, result.worker_ids, result.started_at) == (TaskResultStatus.READY, [], None)
     if kind != "rolled-back":
         assert kept(alias)[0] == 0
+
+
+def test_a_task_that_met_a_lock_runs_again(shop: Endpoint, alias: str) -> None:
+    """Of another connection, on a row that both change."""
+    if alias == "sqlite":
+        pytest.skip("a writer waits before it has changed anything")
+    order = Order.objects.using(alias).create(name="a")
+    with other_connection(alias) as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute(f"UPDATE django_project_order SET name = 'b' WHERE id = {order.pk}")  # noqa: S608 - of this test
+        result, run = enqueued(shop, change_locked, order.pk)
+        with pytest.raises(OperationalError):
+            deliver(shop, run)
+        result.refresh()
+        assert result.status == TaskResultStatus.READY
+        cursor.execute("ROLLBACK")
+    deliver(shop, run)
+    result.refresh()
+    assert (result.status, Order.objects.using(alias).get().name) == (TaskResultStatus.SUCCESSFUL, "c")
+
+
+def test_a_task_that_goes_on_after_a_deadlock_runs_again(shop: Endpoint, alias: str) -> None:
+    """MariaDB rolls back the whole transaction then. What the task writes afterwards must not be committed without the rest."""
+    if alias != "mariadb":
+        pytest.skip("other databases refuse all statements after an error")
+    one, two = (Order.objects.using(alias).create(name="a").pk for _ in range(2))
+    Order.objects.using(alias).bulk_create(Order(name="more") for _ in range(100))
+    change = "UPDATE django_project_order SET name = 'b' WHERE"
+    with other_connection(alias) as cursor, ThreadPoolExecutor(1) as thread:
+        cursor.execute("BEGIN")
+        cursor.execute(f"{change} name = 'more'")  # it has changed more, so the task is the victim
+        cursor.execute(f"{change} id = {two}")
+        HOOKS.append(lambda: thread.submit(cursor.execute, f"{change} id = {one}"))
+        result, run = enqueued(shop, swallow_deadlock, one, two)
+        with pytest.raises((ConflictError, DatabaseError)):
+            deliver(shop, run)
+        HOOKS.clear()
+        cursor.execute("ROLLBACK")
+    result.refresh()
+    assert SEEN == ["deadlock"]
+    assert (result.status, Order.objects.using(alias).filter(name="after").count()) == (TaskResultStatus.READY, 0)
 
 
 @pytest.mark.parametrize("kind", ["rejects", "statement"])
