@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -23,6 +23,7 @@ from django.core.exceptions import ImproperlyConfigured  # noqa: E402 - Django i
 from django.core.management import CommandError, call_command  # noqa: E402 - the same
 from django.db import DatabaseError, OperationalError, connections, transaction  # noqa: E402 - the same
 from django.test.utils import override_settings  # noqa: E402 - the same
+from django.utils import timezone  # noqa: E402 - the same
 
 from onceonly.integrations.django import Endpoint, captured, checks  # noqa: E402 - the same
 from onceonly.integrations.django.endpoint import place_of_endpoint  # noqa: E402 - the same
@@ -390,7 +391,7 @@ def test_a_task_sees_its_context(shop: Endpoint) -> None:
     """It runs, and counts attempts that were rolled back."""
     result, run = enqueued(shop, look)
     deliver(shop, run, attempts=2)
-    assert SEEN == [(result.id, TaskResultStatus.RUNNING, 3), TaskResultStatus.RUNNING]
+    assert [(result.id, TaskResultStatus.RUNNING, 3), TaskResultStatus.RUNNING] == SEEN
     result.refresh()
     assert result.worker_ids == ["unknown", "unknown", worker_id()]
     assert result.return_value == 3
@@ -514,7 +515,7 @@ def test_a_task_whose_row_was_deleted_does_not_run(shop: Endpoint, alias: str) -
 
 def test_a_task_waits_for_its_time(shop: Endpoint) -> None:
     """As a delayed message. Without time zones as well."""
-    due = datetime.now(UTC) + timedelta(days=40)
+    due = timezone.now() + timedelta(days=40)
     with captured(shop) as published:
         result = place.using(run_after=due).enqueue("a")
         with override_settings(USE_TZ=False, TIME_ZONE="UTC"):
@@ -574,7 +575,7 @@ def test_old_results_are_pruned(shop: Endpoint, alias: str) -> None:
         _, run = enqueued(shop, place, name)
         deliver(shop, run)
     waiting, _ = enqueued(shop, place, "waiting")
-    now = datetime.now(UTC)
+    now = timezone.now()
     rows = TaskResultRow.objects.using(alias)
     rows.filter(args=["old"]).update(finished_at=now - timedelta(days=15))
     rows.filter(args=["waiting"]).update(enqueued_at=now - timedelta(days=15))

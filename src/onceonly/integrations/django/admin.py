@@ -2,25 +2,34 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.utils import quote, unquote
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Left
-from django.http import Http404, HttpResponse, HttpResponseRedirect
+from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import urlencode
 
 from onceonly.integrations.django import admin_fields as shown
 from onceonly.integrations.django import admin_reading as reading
+from onceonly.integrations.django import admin_tasks  # noqa: F401 - it registers its page
 from onceonly.integrations.django.admin_actions import ActionResult, perform
+from onceonly.integrations.django.admin_pages import (
+    DatabaseFilter,
+    Parameter,
+    ReadOnlyAdmin,
+    alias_and_key,
+    alias_of,
+    database_query,
+    id_of,
+)
 from onceonly.integrations.django.models import DeadLetter, EndpointStatus, PendingRecord
 from onceonly.model.action import ActionKind
 from onceonly.model.escaping import escape
@@ -36,34 +45,7 @@ _KEY = re.compile(r"[0-9a-f]{32}")
 _DONE = {ActionKind.RETRY: "retried", ActionKind.DELETE: "deleted"}
 
 
-class _Parameter(admin.SimpleListFilter):
-    """A filter of a list. What it chooses, `get_queryset` of the page reads from the address."""
-
-    def lookups(self, request: Any, _page: Any) -> Iterable[tuple[str, str]]:
-        """Return what can be chosen."""
-        return self.choices_of(_alias(request), request)
-
-    def choices_of(self, alias: str, request: Any) -> Iterable[tuple[str, str]]:
-        """Return what can be chosen in a database: values with their labels."""
-        raise NotImplementedError
-
-    def queryset(self, request: Any, queryset: Any) -> Any:
-        """Leave it as it is."""
-        return queryset
-
-
-class DatabaseFilter(_Parameter):
-    """Chooses the database, where endpoints use several."""
-
-    title = "database"
-    parameter_name = "database"
-
-    def choices_of(self, _alias: str, request: Any) -> Iterable[tuple[str, str]]:
-        found = reading.aliases()
-        return [(each, each) for each in found] if len(found) > 1 else []
-
-
-class LetterEndpointFilter(_Parameter):
+class LetterEndpointFilter(Parameter):
     """Chooses the endpoint."""
 
     title = "endpoint"
@@ -80,7 +62,7 @@ class RecordEndpointFilter(LetterEndpointFilter):
         return [(each, escape(each)) for each in reading.record_endpoints(alias)]
 
 
-class TypeFilter(_Parameter):
+class TypeFilter(Parameter):
     """Chooses the type, of those that the newest letters have."""
 
     title = "type"
@@ -91,7 +73,7 @@ class TypeFilter(_Parameter):
         return [(each, escape(each[: shown.SHOWN_NAME])) for each in found if each]
 
 
-class ReasonFilter(_Parameter):
+class ReasonFilter(Parameter):
     """Chooses the letters with the same failure, of those that the newest letters have. They are shown by a reason."""
 
     title = "reason"
@@ -104,7 +86,7 @@ class ReasonFilter(_Parameter):
         ]
 
 
-class BeforeFilter(_Parameter):
+class BeforeFilter(Parameter):
     """Begins the list behind a letter. It is a link below a list that has more."""
 
     title = "position"
@@ -114,70 +96,8 @@ class BeforeFilter(_Parameter):
         return []
 
 
-class _Results(ChangeList):
-    """The rows of a list, with links that name their database, and what more there is."""
-
-    def url_for_result(self, result: Any) -> str:
-        """Return the address of a page."""
-        name = f"{self.model_admin.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_change"
-        return str(reverse(name, args=(quote(_id_of(result)),)))
-
-    def get_results(self, request: Any) -> None:
-        """Add the address of the list with older letters."""
-        super().get_results(request)
-        window: reading.LetterWindow | None = getattr(request, "onceonly_window", None)
-        self.listed = 0 if window is None else len(window.positions)
-        more = window is not None and not window.is_complete
-        self.older = self.get_query_string({"before": window.last}, ["p"]) if window is not None and more else ""
-
-
-class _ReadOnlyAdmin(admin.ModelAdmin):
-    """Pages of rows that only onceonly writes."""
-
-    show_full_result_count = False
-    show_facets = getattr(getattr(admin, "ShowFacets", None), "NEVER", None)
-    ordering: ClassVar[Sequence[str]] = ()
-    list_per_page = 100
-    list_max_show_all = 100
-    parameters: ClassVar[frozenset[str]] = frozenset()
-
-    class Media:
-        """The sizes of long texts."""
-
-        css: ClassVar[Mapping[str, Sequence[str]]] = {"all": ["onceonly/admin.css"]}
-
-    def has_add_permission(self, request: Any) -> bool:
-        return False
-
-    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
-        return False
-
-    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
-        """Allow nothing but the filters: others could read a whole table."""
-        return lookup in self.parameters
-
-    def get_changelist(self, request: Any, **_options: Any) -> type[ChangeList]:
-        return _Results
-
-    @transaction.non_atomic_requests
-    def changelist_view(self, request: Any, extra_context: Any = None) -> HttpResponse:
-        """Show the list, or do what was chosen. The operations have a connection of their own."""
-        return super().changelist_view(request, extra_context)
-
-    def history_view(self, request: Any, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """Refuse it: Django has no history of what it does not write."""
-        raise Http404("onceonly stores what was done, and the page of a dead letter shows it")
-
-    def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Return what `get_queryset` has found."""
-        return queryset, False
-
-
 @admin.register(DeadLetter)
-class DeadLetterAdmin(_ReadOnlyAdmin):
+class DeadLetterAdmin(ReadOnlyAdmin):
     """The messages that were given up."""
 
     list_display = ("short_key", "endpoint", "shown_type", "shown_reason", "stored")
@@ -222,7 +142,7 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
 
     def get_queryset(self, request: Any) -> Any:
         """Return the letters of a list, without their bodies. It reads a limited number of rows."""
-        alias, asked = _alias(request), request.GET
+        alias, asked = alias_of(request), request.GET
         rows = DeadLetter.objects.using(alias).defer("letter", "reason")
         rows = rows.annotate(first_reason=Left("reason", shown.SHOWN_REASON + 1))
         term = asked.get("q", "").strip()
@@ -243,7 +163,7 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
 
     def get_object(self, request: Any, object_id: str, from_field: Any = None) -> DeadLetter | None:
         """Return a letter by its position, in the database that the address names. Its contents are `found`."""
-        alias, position = _alias_and_key(object_id)
+        alias, position = alias_and_key(object_id)
         if not alias or not _DIGITS.fullmatch(position):
             return None
         row: DeadLetter | None = DeadLetter.objects.using(alias).filter(position=int(position)).first()
@@ -304,7 +224,7 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
         if not request.POST.get("confirmed"):
             return self._confirm(request, kind, [letter], [])
         self._perform(request, kind, [letter])
-        return HttpResponseRedirect(f"{self._address('changelist')}{_database_query(letter)}")
+        return HttpResponseRedirect(f"{self._address('changelist')}{database_query(letter)}")
 
     def _confirm(
         self, request: Any, kind: ActionKind, letters: Sequence[DeadLetter], hidden: Sequence[tuple[str, str]]
@@ -315,7 +235,7 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
             "title": f"{verb} {counted(len(letters), 'dead letter')}",
             "opts": self.opts,
             "media": self.media,
-            "letters": [(each, _id_of(each)) for each in letters],
+            "letters": [(each, id_of(each)) for each in letters],
             "verb": verb,
             "is_retry": kind is ActionKind.RETRY,
             "hidden": [*hidden, ("confirmed", uuid4().hex)],
@@ -347,7 +267,7 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
 
 
 @admin.register(PendingRecord)
-class PendingRecordAdmin(_ReadOnlyAdmin):
+class PendingRecordAdmin(ReadOnlyAdmin):
     """The records whose messages are not all sent. A relay sends them."""
 
     list_display = ("message_text", "endpoint", "source_text", "stored", "age")
@@ -366,14 +286,14 @@ class PendingRecordAdmin(_ReadOnlyAdmin):
 
     def get_queryset(self, request: Any) -> Any:
         """Return the oldest records of an endpoint, or of each."""
-        alias, endpoint = _alias(request), request.GET.get("endpoint", "")
+        alias, endpoint = alias_of(request), request.GET.get("endpoint", "")
         rows = PendingRecord.objects.using(alias).defer("effects")
         keys = () if "\0" in endpoint else reading.find_records(alias, endpoint)
         return rows.filter(key__in=keys) if keys else rows.none()
 
     def get_object(self, request: Any, object_id: str, from_field: Any = None) -> PendingRecord | None:
         """Return a record by its key, in the database that the address names."""
-        alias, key = _alias_and_key(object_id)
+        alias, key = alias_and_key(object_id)
         if not alias or not _KEY.fullmatch(key):
             return None
         found: PendingRecord | None = PendingRecord.objects.using(alias).filter(key=key).first()
@@ -381,7 +301,7 @@ class PendingRecordAdmin(_ReadOnlyAdmin):
 
 
 @admin.register(EndpointStatus)
-class EndpointStatusAdmin(_ReadOnlyAdmin):
+class EndpointStatusAdmin(ReadOnlyAdmin):
     """One page with all endpoints."""
 
     actions = None
@@ -430,29 +350,6 @@ class EndpointStatusAdmin(_ReadOnlyAdmin):
 
 def _up_to(number: int) -> str:
     return f"{number:,} or more" if number >= reading.COUNTED else f"{number:,}"
-
-
-def _alias(request: Any) -> str:
-    found, asked = reading.aliases(), request.GET.get("database", "")
-    return asked if asked in found else found[0]
-
-
-def _id_of(row: Any) -> str:
-    """Return what names a row in addresses: its key, and its database where that is not the first one."""
-    alias = row._state.db  # noqa: SLF001 - documented
-    return str(row.pk) if alias == reading.aliases()[0] else f"{alias}:{row.pk}"
-
-
-def _alias_and_key(object_id: str) -> tuple[str, str]:
-    """Return the database and the key in an address. The database is empty if no endpoint uses it."""
-    alias, colon, key = object_id.rpartition(":")
-    found = reading.aliases()
-    return (found[0] if not colon else alias if alias in found else ""), key
-
-
-def _database_query(row: Any) -> str:
-    alias = row._state.db  # noqa: SLF001 - documented
-    return "" if alias == reading.aliases()[0] else f"?database={quote(alias)}"
 
 
 def _choice(asked: Mapping[str, str]) -> reading.LetterChoice | None:

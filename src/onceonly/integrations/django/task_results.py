@@ -90,7 +90,10 @@ def start_row(alias: str, result: TaskResult) -> bool:
 
 
 def finish_row(alias: str, result: TaskResult, outcome: Mapping[str, Any]) -> None:
-    """Store what came of a task that `start_row` has taken. Raises ConflictError if its transaction is not the same any more."""
+    """Store what came of a task that `start_row` has taken.
+
+    Raises ConflictError if the database has rolled back the transaction meanwhile.
+    """
     rows = TaskResultRow.objects.using(alias).filter(id=result.id, status=TaskResultStatus.RUNNING)
     if not rows.update(status=result.status, finished_at=result.finished_at, **outcome):
         raise ConflictError(

@@ -10,7 +10,7 @@
 `manage.py onceonly run` is the worker. The interface is that of Django 6.0, and of the package django-tasks for older ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.apps import apps
@@ -53,17 +53,9 @@ class TaskBackend(BaseTaskBackend):
     @property
     def endpoint(self) -> DjangoEndpoint:
         """The endpoint that runs the tasks. Raises ImproperlyConfigured."""
-        name = self.options.get(_OPTION)
-        try:
-            if problem := _name_problem(self.options):
-                raise ImproperlyConfigured(problem)
-            found = import_string(name.replace(":", "."))
-        except (ImportError, ImproperlyConfigured) as error:
-            raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {_problem_of(name, error)}") from error
-        if not isinstance(found, DjangoEndpoint):
-            raise ImproperlyConfigured(
-                f"TASKS[{self.alias!r}]: {_OPTION} is {name!r}, which is not an Endpoint of {_APP}"
-            )
+        found, problem = _endpoint_of(self.options)
+        if found is None:
+            raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {problem}")
         return found
 
     def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
@@ -144,19 +136,21 @@ class TaskBackend(BaseTaskBackend):
             )
 
 
-def _name_problem(options: Any) -> str:
-    """Return what is wrong with OPTIONS."""
+def _endpoint_of(options: Mapping[str, Any]) -> tuple[DjangoEndpoint | None, str]:
+    """Return the endpoint that OPTIONS names, or what is wrong with them."""
     unknown = sorted(set(options) - {_OPTION})
     if unknown:
-        return f"OPTIONS has {unknown[0]!r}, which is unknown: use {_OPTION}"
+        return None, f"OPTIONS has {unknown[0]!r}, which is unknown: use {_OPTION}"
     name = options.get(_OPTION)
     if not isinstance(name, str) or name.count(":") != 1:
-        return f'OPTIONS needs {_OPTION}: write module:attribute, such as "shop.endpoints:shop"'
-    return ""
-
-
-def _problem_of(name: Any, error: Exception) -> str:
-    return f"{_OPTION} is {name!r}, which cannot be imported: {error}" if isinstance(error, ImportError) else str(error)
+        return None, f'OPTIONS needs {_OPTION}: write module:attribute, such as "shop.endpoints:shop"'
+    try:
+        found = import_string(name.replace(":", "."))
+    except ImportError as error:
+        return None, f"{_OPTION} is {name!r}, which cannot be imported: {error}"
+    if not isinstance(found, DjangoEndpoint):
+        return None, f"{_OPTION} is {name!r}, which is not an Endpoint of {_APP}"
+    return found, ""
 
 
 def _is_at(name: str, endpoint: DjangoEndpoint) -> bool:
