@@ -51,6 +51,7 @@ GROUPS = {
         "onceonly.integrations.azure_functions": "decorators for Azure Functions",
         "onceonly.integrations.celery": "the class of exactly-once tasks for Celery",
         "onceonly.integrations.django": "an installed app for Django, endpoints on its databases, and a decorator of views",
+        "onceonly.integrations.django.tasks": "the backend for Django's tasks",
         "onceonly.integrations.fastapi": "routes and dependencies for FastAPI",
         "onceonly.integrations.faststream": "a middleware for FastStream",
         "onceonly.integrations.flask": "a decorator of views for Flask",

@@ -13,7 +13,7 @@ from tests.docs.test_documentation import snippet
 PAGE = ROOT / "docs" / "how-to" / "django.md"
 FILES = tuple(
     f"shop/{name}.py"
-    for name in ("endpoints", "placing", "views", "more_views", "importing", "handlers", "apps", "tests", "handler_tests")
+    for name in ("endpoints", "placing", "views", "more_views", "importing", "handlers", "tasks", "apps", "tests", "handler_tests")
 )
 OWN = {
     "manage.py": "import os, sys\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'project')\n"
@@ -29,8 +29,11 @@ OWN = {
     "path('b', PlaceOrderByREST.as_view()), path('api/', api.urls)]\n",
     "shop/more_tests.py": """
 from django.test import TestCase
+from onceonly.integrations.django import captured
+from shop.endpoints import shop
 from shop.importing import import_order
 from shop.models import Order
+from shop.tasks import place_and_rename, rename
 
 class MoreTest(TestCase):
     def test_all_views(self):
@@ -40,6 +43,14 @@ class MoreTest(TestCase):
                 answer = self.client.post(place, {"name": "a"}, content_type="application/json", headers=headers)
                 self.assertIn(answer.status_code, (200, 201), answer.content)
         self.assertEqual(Order.objects.count(), 3)
+
+    def test_tasks(self):
+        with captured(shop) as published:
+            id_ = place_and_rename("b")
+        run = published.bodies[0]
+        self.assertEqual((run.result, run.task, run.kwargs), (id_, "shop.tasks.rename", {"name": "b"}))
+        self.assertEqual(rename.get_result(id_).status, "READY")
+        self.assertEqual(rename.call(run.args[0], "b"), Order.objects.get().name)
 
     def test_importing(self):
         self.assertEqual(import_order("1", "a"), import_order("1", "a"))
@@ -51,7 +62,9 @@ class MoreTest(TestCase):
 @pytest.mark.slow
 def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
     """It is checked, migrated, and passes the tests on the page, and some of all other snippets."""
+    more = snippet(PAGE, "# site_settings.py, with tasks")
     texts = {name: snippet(PAGE, f"# {name}") for name in ("site_settings.py", *FILES)} | OWN
+    texts["site_settings.py"] += more
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -76,12 +89,12 @@ def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
 def test_the_guide_names_all_checks_and_settings() -> None:
     """And no others."""
     package = ROOT / "src" / "onceonly" / "integrations" / "django"
-    page, checks = PAGE.read_text(), (package / "checks.py").read_text()
-    for kind, numbers in (("E", range(1, 7)), ("W", range(7, 10))):
+    page, checks = PAGE.read_text(), (package / "checks.py").read_text() + (package / "tasks.py").read_text()
+    for kind, numbers in (("E", (*range(1, 7), *range(10, 14))), ("W", range(7, 10))):
         for number in numbers:
             assert f"`onceonly.{kind}{number:03}`" in page
             assert f'id="onceonly.{kind}{number:03}"' in checks
-    assert checks.count('id="onceonly.') == page.count("| `onceonly.") == 9
+    assert checks.count('id="onceonly.') == page.count("| `onceonly.") == 13
     for name in ("ENDPOINTS", "DATABASE", "TRANSPORT", "SENDING_THREAD"):
         assert f"| `{name}` |" in page
         assert f'"{name}":' in (package / "configuration.py").read_text()

@@ -36,8 +36,8 @@ from onceonly.integrations.django.task_interface import (  # noqa: E402 - the sa
     task_finished,
     task_started,
 )
-from onceonly.integrations.django.task_runs import RunTask, handler_of, worker_id  # noqa: E402 - the same
-from onceonly.integrations.django.tasks import TaskBackend  # noqa: E402 - the same
+from onceonly.integrations.django.task_runs import handler_of, worker_id  # noqa: E402 - the same
+from onceonly.integrations.django.tasks import RunTask, TaskBackend  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 
 try:

@@ -39,7 +39,7 @@ FILES = {
 
         from django.db import transaction
         from django.utils import timezone
-        from onceonly.integrations.django.task_runs import RunTask
+        from onceonly.integrations.django.tasks import RunTask
         from shop.endpoints import shop
         from shop.tasks import fail, place, place_async
 

@@ -4,8 +4,6 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ from django.db.utils import InterfaceError, OperationalError
 from django.utils import timezone
 
 from onceonly.endpoint.context import Context
-from onceonly.formats.bodies import message
 from onceonly.integrations.django.borrowed import driver_error
 from onceonly.integrations.django.task_interface import (
     TaskContext,
@@ -25,6 +22,7 @@ from onceonly.integrations.django.task_interface import (
     task_finished,
     task_started,
 )
+from onceonly.integrations.django.task_messages import RunTask
 from onceonly.integrations.django.task_results import changed, find_task, finish_row, start_row
 from onceonly.model.errors import (
     BudgetExceeded,
@@ -61,21 +59,6 @@ _OUTAGES = frozenset(
     }
 )
 """Failures of a statement for which the task is not to blame."""
-
-
-@message("onceonly.RunTask", kind="command")
-@dataclass(frozen=True)
-class RunTask:
-    """The message of a task that was enqueued. `result` is the id of its row, and `task` the path of its function."""
-
-    result: str
-    task: str
-    args: list[Any]
-    kwargs: dict[str, Any]
-    backend: str
-    queue_name: str
-    enqueued_at: datetime
-    run_after: datetime | None = None
 
 
 def handler_of(endpoint: "DjangoEndpoint", place: Callable[[], DatabaseAddress]) -> Callable[[RunTask, Context], None]:

@@ -32,8 +32,9 @@ from onceonly.integrations.django.task_interface import (
     TaskResultStatus,
     task_enqueued,
 )
+from onceonly.integrations.django.task_messages import RunTask
 
-__all__ = ["TaskBackend"]
+__all__ = ["RunTask", "TaskBackend"]
 
 _APP = "onceonly.integrations.django"
 _OPTION = "ENDPOINT"
@@ -67,7 +68,6 @@ class TaskBackend(BaseTaskBackend):
         Raises InvalidTask, InvalidEffect for arguments that cannot be sent, ImproperlyConfigured, and errors of Django.
         """
         from onceonly.integrations.django import task_results as results  # noqa: PLC0415 - models need the installed app
-        from onceonly.integrations.django.task_runs import RunTask  # noqa: PLC0415 - the same
 
         self.validate_task(task)
         path, endpoint = task.module_path, self.endpoint
