@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 
 from onceonly.integrations.django.models import TaskResultRow
 from onceonly.integrations.django.task_interface import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
-from onceonly.model.errors import ConflictError, Reject
+from onceonly.model.errors import Reject
 
 
 def new_result_id() -> str:
@@ -90,17 +90,9 @@ def start_row(alias: str, result: TaskResult) -> bool:
 
 
 def finish_row(alias: str, result: TaskResult, outcome: Mapping[str, Any]) -> None:
-    """Store what came of a task that `start_row` has taken.
-
-    Raises ConflictError if the database has rolled back the transaction meanwhile.
-    """
-    rows = TaskResultRow.objects.using(alias).filter(id=result.id, status=TaskResultStatus.RUNNING)
-    if not rows.update(status=result.status, finished_at=result.finished_at, **outcome):
-        raise ConflictError(
-            f"the database rolled back the transaction while task {result.task.module_path} ran, such as after a deadlock, and "
-            "the task went on. It runs again. Do not catch errors of the database in a task, or catch them outside of a block "
-            "`with transaction.atomic():`"
-        )
+    """Store what came of a task that `start_row` has taken. Does nothing if the task has deleted its own row."""
+    rows = TaskResultRow.objects.using(alias).filter(id=result.id)
+    rows.update(status=result.status, finished_at=result.finished_at, **outcome)
 
 
 def _reject(alias: str, result: TaskResult) -> NoReturn:
