@@ -293,6 +293,8 @@ def test_missing_tables_are_found(alias: str) -> None:
     """Where a database is asked for; `migrate` is not hindered."""
     assert [each.id for each in checks.check_tables(databases=[alias])] == ["onceonly.W009"]
     assert checks.check_tables(databases=None) == []
+    call_command("migrate", "onceonly", "0003", database=alias, verbosity=0)
+    assert [each.id for each in checks.check_tables(databases=[alias])] == ["onceonly.W009"]
     call_command("migrate", "onceonly", database=alias, verbosity=0)
     assert checks.check_tables(databases=[alias]) == []
 

@@ -14,8 +14,8 @@ from django.db.utils import Error as DatabaseError
 from onceonly.integrations.django.borrowed import borrowed_anyway, check_driver, place_of_alias
 from onceonly.integrations.django.configuration import configuration_problems, options_problem
 from onceonly.integrations.django.endpoint import ENDPOINTS, DjangoEndpoint
-from onceonly.integrations.django.schema import SCHEMAS, is_allowed
-from onceonly.model.errors import SchemaTooNew, SetupError
+from onceonly.integrations.django.schema import RESULTS, SCHEMAS, is_allowed
+from onceonly.model.errors import SchemaMissing, SchemaTooNew, SetupError
 from onceonly.sql.schema import check_within
 
 _TABLES = "models"
@@ -114,6 +114,8 @@ def _missing(alias: str) -> Iterator[CheckMessage]:
         with borrowed_anyway(alias) as connection:
             for schema in SCHEMAS.values():
                 check_within(connection, place_of_alias(alias), schema)
+            if RESULTS.name not in connections[alias].introspection.table_names():
+                raise SchemaMissing(f"it lacks the table {RESULTS.name}")
     except (SetupError, DatabaseError) as error:
         hint = "Upgrade onceonly." if isinstance(error, SchemaTooNew) else "Run `manage.py migrate onceonly`."
         words = str(error).partition(": run ")[0]

@@ -17,7 +17,7 @@ from onceonly.sql.store.tables import tables
 APP = "onceonly"
 SCHEMAS = {"store": STORE, "transport": TRANSPORT}
 """The components whose tables migrations create."""
-_RESULTS = table("onceonly_task_results", column("status"))
+RESULTS = table("onceonly_task_results", column("status"))
 """The table of a model, as far as it is read here."""
 
 
@@ -134,7 +134,7 @@ def _waiting(connection: Connection, alias: str) -> str:
         ("records whose messages were not sent", store.records, select(func.count()).where(pending)),
         ("dead letters", store.dead_letters, select(func.count()).select_from(store.dead_letters)),
         ("messages in queues", messages, select(func.count()).select_from(messages)),
-        ("tasks that have not run", _RESULTS, select(func.count()).where(_RESULTS.c.status == "READY")),
+        ("tasks that have not run", RESULTS, select(func.count()).where(RESULTS.c.status == "READY")),
     )
     counts = {what: connection.scalar(query) for what, table, query in asked if table.name in there}
     return " and ".join(f"{count} {what}" for what, count in counts.items() if count)
