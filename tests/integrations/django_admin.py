@@ -17,8 +17,11 @@ from django.conf import settings  # noqa: E402 - Django is set up before
 from django.core.management import call_command  # noqa: E402 - the same
 from django.test import Client  # noqa: E402 - the same
 from django.test.utils import override_settings  # noqa: E402 - the same
+from django.utils import timezone  # noqa: E402 - the same
 
 from onceonly.integrations.django import Endpoint  # noqa: E402 - the same
+from onceonly.integrations.django.models import TaskResult  # noqa: E402 - the same
+from onceonly.integrations.django.task_results import new_result_id  # noqa: E402 - the same
 
 CONTRIB = ("admin", "auth", "contenttypes", "messages", "sessions", "staticfiles")
 SITE = "site"
@@ -100,6 +103,15 @@ def store_letters(endpoint: Endpoint, letters: Sequence[DeadLetter]) -> None:
             await transport.declare([Topology(endpoint=endpoint.name)])
 
     asyncio.run(store())
+
+
+def store_result(alias: str, status: str = "READY", **more: Any) -> str:
+    """Store the result of a task. Returns its id."""
+    id_ = new_result_id()
+    defaults = {"task": "shop.tasks.place", "args": [], "kwargs": {}, "backend": "default", "queue_name": "default"}
+    values = {**defaults, "enqueued_at": timezone.now(), "worker_ids": [], "errors": [], **more}
+    TaskResult.objects.using(alias).create(id=id_, status=status, **values)
+    return id_
 
 
 def count_sent(endpoint: Endpoint) -> int:

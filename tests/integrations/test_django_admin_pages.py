@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 from tests.dashboard.hostile import LETTERS
 from tests.dashboard.serving import letter
 from tests.integrations.browser import opened_browser
-from tests.integrations.django_admin import alias_of, count_sent, installed_admin, store_letters, user_with
+from tests.integrations.django_admin import alias_of, count_sent, installed_admin, store_letters, store_result, user_with
 
 from django.contrib.staticfiles.handlers import StaticFilesHandler  # isort: skip - Django is set up before
 from django.core.management import call_command  # isort: skip - the same
@@ -25,6 +25,18 @@ from onceonly.integrations.django import Endpoint  # isort: skip - the same
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the browser may have to be installed first
 ALIAS = "pages"
 WIDTHS = (1280, 390)
+PERMISSIONS = (
+    *("view_deadletter", "retry_deadletter", "delete_deadletter", "view_pendingrecord", "view_endpointstatus"),
+    "view_taskresult",
+)
+HOSTILE = "<x-hostile>" + "w" * 300
+HOSTILE_RESULT = {
+    "task": f"shop.tasks.{HOSTILE}",
+    "args": [HOSTILE],
+    "kwargs": {HOSTILE: {"a": [1, 2]}},
+    "errors": [{"exception_class_path": HOSTILE, "traceback": f"Traceback\n{HOSTILE}"}],
+    "worker_ids": [HOSTILE[:64]],
+}
 
 
 @pytest.fixture
@@ -39,7 +51,9 @@ def shop(tmp_path: Path) -> Iterator[Endpoint]:
         store_letters(found, [*(each for _, each in LETTERS), letter(), letter(number=2)])
         with transaction.atomic(using=ALIAS):
             found.publish({"order": "a"}, type="Placed")
-        user_with("view_deadletter", "retry_deadletter", "delete_deadletter", "view_pendingrecord", "view_endpointstatus")
+        store_result(ALIAS)
+        store_result(ALIAS, "FAILED", **HOSTILE_RESULT)
+        user_with(*PERMISSIONS)
         yield found
 
 
@@ -94,6 +108,10 @@ async def visit(url: str, folder: Path, width: int) -> list[str]:
         await looked_at("records")
         await page.click("#result_list tbody a >> nth=0")
         await looked_at("record")
+        await page.goto(f"{url}/admin/onceonly/taskresult/")
+        await looked_at("results")
+        await page.click("#result_list tbody a >> nth=0")
+        await looked_at("result")
         await page.goto(f"{url}/admin/onceonly/deadletter/")
         await looked_at("letters")
         await page.click(f"text={letter().key[:12]}")

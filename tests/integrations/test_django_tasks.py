@@ -27,7 +27,7 @@ from django.utils import timezone  # noqa: E402 - the same
 
 from onceonly.integrations.django import Endpoint, captured, checks  # noqa: E402 - the same
 from onceonly.integrations.django.endpoint import place_of_endpoint  # noqa: E402 - the same
-from onceonly.integrations.django.models import TaskResultRow  # noqa: E402 - the same
+from onceonly.integrations.django.models import TaskResult  # noqa: E402 - the same
 from onceonly.integrations.django.task_interface import (  # noqa: E402 - the same
     InvalidTask,
     TaskResultDoesNotExist,
@@ -165,7 +165,7 @@ def place_line(order: int) -> None:
 @task()
 def delete_results() -> None:
     """Delete all results."""
-    TaskResultRow.objects.using(SHOP.database).all().delete()
+    TaskResult.objects.using(SHOP.database).all().delete()
 
 
 def _decorated() -> Any:
@@ -233,7 +233,7 @@ def sent(shop: Endpoint) -> Iterator[list[RunTask]]:
 
 def deliver(shop: Endpoint, run: RunTask, *, attempts: int = 0) -> None:
     """Run the handler of tasks, as a worker does."""
-    handler_of(shop, lambda: place_of_endpoint(shop))(run, SimpleNamespace(attempts=attempts))  # type: ignore[arg-type]
+    handler_of(shop.database, lambda: place_of_endpoint(shop))(run, SimpleNamespace(attempts=attempts))  # type: ignore[arg-type]
 
 
 def enqueued(shop: Endpoint, work: Any, *args: Any, **kwargs: Any) -> tuple[Any, RunTask]:
@@ -514,7 +514,7 @@ def test_a_task_that_is_gone_raises(shop: Endpoint) -> None:
 def test_a_task_whose_row_was_deleted_does_not_run(shop: Endpoint, alias: str) -> None:
     """It becomes a dead letter, so that someone sees it."""
     _, run = enqueued(shop, place, "a")
-    TaskResultRow.objects.using(alias).all().delete()
+    TaskResult.objects.using(alias).all().delete()
     with pytest.raises(Reject, match="no row of its result"):
         deliver(shop, run)
     assert kept(alias)[0] == 0
@@ -590,7 +590,7 @@ def test_old_results_are_pruned(shop: Endpoint, alias: str) -> None:
         deliver(shop, run)
     waiting, _ = enqueued(shop, place, "waiting")
     now = timezone.now()
-    rows = TaskResultRow.objects.using(alias)
+    rows = TaskResult.objects.using(alias)
     rows.filter(args=["old"]).update(finished_at=now - timedelta(days=15))
     rows.filter(args=["waiting"]).update(enqueued_at=now - timedelta(days=15))
     call_command("prune_task_results", min_age_days=16, verbosity=0)

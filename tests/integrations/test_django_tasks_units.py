@@ -20,7 +20,7 @@ from django.test.utils import override_settings  # noqa: E402 - the same
 
 from onceonly.integrations.django import Endpoint, captured  # noqa: E402 - the same
 from onceonly.integrations.django.endpoint import ENDPOINTS  # noqa: E402 - the same
-from onceonly.integrations.django.models import TaskResultRow  # noqa: E402 - the same
+from onceonly.integrations.django.models import TaskResult  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 
 try:
@@ -159,7 +159,7 @@ def test_a_task_that_met_an_outage_runs_again(shop: Endpoint, alias: str) -> Non
 def test_a_task_whose_row_is_gone_is_a_dead_letter(shop: Endpoint, alias: str) -> None:
     """It has no effect, and the reason says why."""
     result, run = enqueued(shop, place, "a")
-    TaskResultRow.objects.using(alias).filter(id=result.id).delete()
+    TaskResult.objects.using(alias).filter(id=result.id).delete()
     (reason,) = deliver(shop, run)
     assert "no row of its result" in reason
     assert kept(alias) == ([], 0)

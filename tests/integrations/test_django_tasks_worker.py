@@ -57,10 +57,10 @@ FILES = {
     """,
     "report.py": """
         import json
-        from onceonly.integrations.django.models import TaskResultRow
+        from onceonly.integrations.django.models import TaskResult
         from shop.models import Order
 
-        rows = TaskResultRow.objects.order_by("id")
+        rows = TaskResult.objects.order_by("id")
         found = [(each.task, each.status, each.return_value, len(each.worker_ids)) for each in rows]
         print(json.dumps([found, sorted(each.name for each in Order.objects.all())]))
     """,

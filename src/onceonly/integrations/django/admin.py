@@ -22,8 +22,8 @@ from onceonly.integrations.django import admin_reading as reading
 from onceonly.integrations.django import admin_tasks  # noqa: F401 - it registers its page
 from onceonly.integrations.django.admin_actions import ActionResult, perform
 from onceonly.integrations.django.admin_pages import (
+    AddressFilter,
     DatabaseFilter,
-    Parameter,
     ReadOnlyAdmin,
     alias_and_key,
     alias_of,
@@ -45,7 +45,7 @@ _KEY = re.compile(r"[0-9a-f]{32}")
 _DONE = {ActionKind.RETRY: "retried", ActionKind.DELETE: "deleted"}
 
 
-class LetterEndpointFilter(Parameter):
+class LetterEndpointFilter(AddressFilter):
     """Chooses the endpoint."""
 
     title = "endpoint"
@@ -62,7 +62,7 @@ class RecordEndpointFilter(LetterEndpointFilter):
         return [(each, escape(each)) for each in reading.record_endpoints(alias)]
 
 
-class TypeFilter(Parameter):
+class TypeFilter(AddressFilter):
     """Chooses the type, of those that the newest letters have."""
 
     title = "type"
@@ -73,7 +73,7 @@ class TypeFilter(Parameter):
         return [(each, escape(each[: shown.SHOWN_NAME])) for each in found if each]
 
 
-class ReasonFilter(Parameter):
+class ReasonFilter(AddressFilter):
     """Chooses the letters with the same failure, of those that the newest letters have. They are shown by a reason."""
 
     title = "reason"
@@ -86,7 +86,7 @@ class ReasonFilter(Parameter):
         ]
 
 
-class BeforeFilter(Parameter):
+class BeforeFilter(AddressFilter):
     """Begins the list behind a letter. It is a link below a list that has more."""
 
     title = "position"

@@ -13,7 +13,7 @@ from django.urls import reverse
 from onceonly.integrations.django import admin_reading as reading
 
 
-class Parameter(admin.SimpleListFilter):
+class AddressFilter(admin.SimpleListFilter):
     """A filter of a list. What it chooses, `get_queryset` of the page reads from the address."""
 
     def lookups(self, request: Any, _page: Any) -> Iterable[tuple[str, str]]:
@@ -29,7 +29,7 @@ class Parameter(admin.SimpleListFilter):
         return queryset
 
 
-class DatabaseFilter(Parameter):
+class DatabaseFilter(AddressFilter):
     """Chooses the database, where endpoints use several."""
 
     title = "database"

@@ -9,8 +9,8 @@ from django.contrib import admin
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from onceonly.integrations.django.admin_pages import DatabaseFilter, Parameter, ReadOnlyAdmin, alias_and_key, alias_of
-from onceonly.integrations.django.models import TaskResultRow
+from onceonly.integrations.django.admin_pages import AddressFilter, DatabaseFilter, ReadOnlyAdmin, alias_and_key, alias_of
+from onceonly.integrations.django.models import TaskResult
 from onceonly.model.escaping import escape
 from onceonly.operations.previews import preview, shown_traceback
 
@@ -22,7 +22,7 @@ STATUSES = ("READY", "FAILED", "SUCCESSFUL")
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-class StatusFilter(Parameter):
+class StatusFilter(AddressFilter):
     """Chooses the status."""
 
     title = "status"
@@ -32,11 +32,11 @@ class StatusFilter(Parameter):
         return [(each, each.capitalize()) for each in STATUSES]
 
 
-@admin.register(TaskResultRow)
+@admin.register(TaskResult)
 class TaskResultAdmin(ReadOnlyAdmin):
     """The tasks that were enqueued, and what came of them."""
 
-    list_display = ("id", "path", "status", "enqueued_at", "finished_at")
+    list_display = ("path", "status", "enqueued_at", "finished_at")
     list_filter = (DatabaseFilter, StatusFilter)
     parameters = frozenset({"database", "status"})
     search_fields = ("task",)
@@ -51,7 +51,7 @@ class TaskResultAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: Any) -> Any:
         """Return the newest results. It reads a limited number of rows."""
-        rows = TaskResultRow.objects.using(alias_of(request)).defer("args", "kwargs", "return_value", "errors")
+        rows = TaskResult.objects.using(alias_of(request)).defer("args", "kwargs", "return_value", "errors")
         term, status = request.GET.get("q", "").strip(), request.GET.get("status", "")
         if _ID.fullmatch(term):
             return rows.filter(id=term)
@@ -62,36 +62,36 @@ class TaskResultAdmin(ReadOnlyAdmin):
         rows = rows.filter(status=status) if status in STATUSES else rows
         return rows.filter(task__icontains=term) if term else rows
 
-    def get_object(self, request: Any, object_id: str, from_field: Any = None) -> TaskResultRow | None:
+    def get_object(self, request: Any, object_id: str, from_field: Any = None) -> TaskResult | None:
         """Return a result by its id, in the database that the address names."""
         alias, key = alias_and_key(object_id)
         if not alias or not _ID.fullmatch(key):
             return None
-        found: TaskResultRow | None = TaskResultRow.objects.using(alias).filter(id=key).first()
+        found: TaskResult | None = TaskResult.objects.using(alias).filter(id=key).first()
         return found
 
     @admin.display(description="task")
-    def path(self, row: TaskResultRow) -> str:
+    def path(self, row: TaskResult) -> str:
         """Show the path of the task."""
         return escape(row.task[:SHOWN_PATH], multiline=False)
 
     @admin.display(description="arguments")
-    def arguments(self, row: TaskResultRow) -> SafeString:
+    def arguments(self, row: TaskResult) -> SafeString:
         """Show at most 64 kB of them."""
         return _json({"args": row.args, "kwargs": row.kwargs})
 
     @admin.display(description="workers")
-    def workers(self, row: TaskResultRow) -> str:
+    def workers(self, row: TaskResult) -> str:
         """Show the worker of each attempt."""
         return ", ".join(escape(each, multiline=False) for each in row.worker_ids) or "-"
 
     @admin.display(description="return value")
-    def value(self, row: TaskResultRow) -> SafeString | str:
+    def value(self, row: TaskResult) -> SafeString | str:
         """Show at most 64 kB of it."""
         return _json(row.return_value) if row.status == "SUCCESSFUL" else "-"
 
     @admin.display(description="errors")
-    def failures(self, row: TaskResultRow) -> SafeString | str:
+    def failures(self, row: TaskResult) -> SafeString | str:
         """Show the exception of a task that failed."""
         parts = ((escape(each["exception_class_path"]), _block(shown_traceback(each["traceback"])[0])) for each in row.errors)
         return format_html_join("", "<div>{}</div>{}", parts) or "-"

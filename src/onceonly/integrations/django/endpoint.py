@@ -103,7 +103,7 @@ class DjangoEndpoint(Endpoint, OutsideSender):
     def _host(self) -> Host:
         kept, settings = self.__dict__.get("_host"), self.settings
         if kept is None or kept.settings is not settings:
-            register_tasks(self)
+            add_task_handler(self)
             opening = partial(open_units, self.name, self.database, place_of_endpoint(self))
             units = HandlerUnits(opening, Offer(instead=NO_RESOURCE))
             kept = self.__dict__["_host"] = Host(settings, self._registered, self, units)
@@ -178,6 +178,11 @@ class DjangoEndpoint(Endpoint, OutsideSender):
         check_enlisting(self.settings)
         records = AtomicRecords(self.database, self.name, place_of_endpoint(self), partial(_send_soon, self))
         return host_of(self).outgoing(lambda _settings: records), records
+
+
+def add_task_handler(endpoint: DjangoEndpoint) -> None:
+    """Give an endpoint the handler of tasks if the settings name it in TASKS. Called before it is opened."""
+    register_tasks(endpoint, endpoint.database, partial(place_of_endpoint, endpoint))
 
 
 def take_key(

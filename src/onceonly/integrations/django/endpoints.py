@@ -9,8 +9,7 @@ from django.apps import apps
 from django.utils.module_loading import import_string
 
 from onceonly.integrations.django.configuration import configuration
-from onceonly.integrations.django.endpoint import DjangoEndpoint
-from onceonly.integrations.django.task_registration import register_tasks
+from onceonly.integrations.django.endpoint import DjangoEndpoint, add_task_handler
 from onceonly.model.errors import SetupError
 
 if not apps.ready:
@@ -27,7 +26,7 @@ def load_endpoints() -> tuple[DjangoEndpoint, ...]:
             raise SetupError(f"ONCEONLY ENDPOINTS has {name!r}, which cannot be imported: {error}") from error
         if not isinstance(endpoint, DjangoEndpoint):
             raise SetupError(f"ONCEONLY ENDPOINTS has {name!r}, which is not an Endpoint of onceonly.integrations.django")
-        register_tasks(endpoint)
+        add_task_handler(endpoint)
         found.append(endpoint)
     return tuple(found)
 

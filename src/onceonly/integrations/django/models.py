@@ -111,7 +111,7 @@ class EndpointStatus(PendingRecord):
         verbose_name = "endpoint"
 
 
-class TaskResultRow(models.Model):
+class TaskResult(models.Model):
     """A task that was enqueued, and what came of it."""
 
     id = models.CharField(primary_key=True, max_length=32, serialize=False)

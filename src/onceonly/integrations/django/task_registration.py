@@ -1,32 +1,34 @@
 """Gives endpoints the handler of tasks, where the setting TASKS names them."""
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakSet
 
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-if TYPE_CHECKING:
-    from onceonly.integrations.django.endpoint import DjangoEndpoint
+from onceonly.endpoint import Endpoint
+from onceonly.sql.urls import DatabaseAddress
 
 _BACKEND = "onceonly.integrations.django.tasks"
-_REGISTERED: "WeakSet[DjangoEndpoint]" = WeakSet()
+_REGISTERED: WeakSet[Endpoint] = WeakSet()
 
 
-def register_tasks(endpoint: "DjangoEndpoint") -> None:
-    """Register the handler at an endpoint that a backend of TASKS names, once. Called before an endpoint is opened."""
+def register_tasks(endpoint: Endpoint, alias: str, place: Callable[[], DatabaseAddress]) -> None:
+    """Register the handler at an endpoint that a backend of TASKS names, once. Called before an endpoint is opened.
+
+    `alias` is the database of the endpoint, and `place` returns where its tables are.
+    """
     backends = getattr(settings, "TASKS", None) or {}
     if endpoint in _REGISTERED or not any(_is_of(params, endpoint) for params in backends.values()):
         return
-    from onceonly.integrations.django.endpoint import place_of_endpoint  # noqa: PLC0415 - it imports this module
     from onceonly.integrations.django.task_runs import handler_of  # noqa: PLC0415 - it needs the interface of tasks
 
     _REGISTERED.add(endpoint)
-    endpoint.handler(handler_of(endpoint, partial(place_of_endpoint, endpoint)))
+    endpoint.handler(handler_of(alias, place))
 
 
-def _is_of(params: Any, endpoint: "DjangoEndpoint") -> bool:
+def _is_of(params: Any, endpoint: Endpoint) -> bool:
     """Return whether a backend sends its tasks to an endpoint. What is wrong with it, `manage.py check` reports."""
     name = (params.get("OPTIONS") or {}).get("ENDPOINT")
     if not isinstance(name, str) or name.count(":") != 1:

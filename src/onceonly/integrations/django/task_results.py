@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from django.utils.module_loading import import_string
 
-from onceonly.integrations.django.models import TaskResultRow
+from onceonly.integrations.django import models
 from onceonly.integrations.django.task_interface import InvalidTask, Task, TaskError, TaskResult, TaskResultStatus
 from onceonly.model.errors import Reject
 
@@ -37,7 +37,7 @@ def changed(result: TaskResult, **changes: Any) -> None:
 def insert_row(alias: str, result: TaskResult) -> None:
     """Insert the row of a task that is enqueued. Raises errors of Django."""
     task = result.task
-    TaskResultRow.objects.using(alias).create(
+    models.TaskResult.objects.using(alias).create(
         id=result.id,
         status=result.status,
         task=task.module_path,
@@ -54,7 +54,7 @@ def insert_row(alias: str, result: TaskResult) -> None:
 
 def read_result(alias: str, result_id: str) -> TaskResult | None:
     """Return a stored result, or None. Raises InvalidTask if its task is not there any more."""
-    row = TaskResultRow.objects.using(alias).filter(id=result_id).first()
+    row = models.TaskResult.objects.using(alias).filter(id=result_id).first()
     if row is None:
         return None
     found = TaskResult(
@@ -80,7 +80,7 @@ def start_row(alias: str, result: TaskResult) -> bool:
 
     Returns whether it was ready. Raises Reject if there is no row.
     """
-    rows = TaskResultRow.objects.using(alias).filter(id=result.id)
+    rows = models.TaskResult.objects.using(alias).filter(id=result.id)
     changes = {"status": result.status, "started_at": result.started_at, "worker_ids": result.worker_ids}
     if rows.filter(status=TaskResultStatus.READY).update(**changes):
         return True
@@ -91,7 +91,7 @@ def start_row(alias: str, result: TaskResult) -> bool:
 
 def finish_row(alias: str, result: TaskResult, outcome: Mapping[str, Any]) -> None:
     """Store what came of a task that `start_row` has taken. Does nothing if the task has deleted its own row."""
-    rows = TaskResultRow.objects.using(alias).filter(id=result.id)
+    rows = models.TaskResult.objects.using(alias).filter(id=result.id)
     rows.update(status=result.status, finished_at=result.finished_at, **outcome)
 
 

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connections, transaction
 from django.db.utils import InterfaceError, OperationalError
@@ -38,9 +38,6 @@ from onceonly.sql.dialect import DatabaseFailure
 from onceonly.sql.store.enlistment import shared_dialect
 from onceonly.sql.urls import DatabaseAddress
 
-if TYPE_CHECKING:
-    from onceonly.integrations.django.endpoint import DjangoEndpoint
-
 LONGEST_TRACEBACK = 32_000
 """Characters of a traceback that are stored, from its end."""
 LONGEST_WORKER_ID = 64  # characters, as in Django
@@ -61,8 +58,8 @@ _OUTAGES = frozenset(
 """Failures of a statement for which the task is not to blame."""
 
 
-def handler_of(endpoint: "DjangoEndpoint", place: Callable[[], DatabaseAddress]) -> Callable[[RunTask, Context], None]:
-    """Return the handler of an endpoint's tasks. `place` returns where its tables are."""
+def handler_of(alias: str, place: Callable[[], DatabaseAddress]) -> Callable[[RunTask, Context], None]:
+    """Return the handler of an endpoint's tasks. `alias` is its database, and `place` returns where its tables are."""
 
     def run_task(run: RunTask, context: Context) -> None:
         """Run a task, unless its row says that it has run."""
@@ -82,9 +79,9 @@ def handler_of(endpoint: "DjangoEndpoint", place: Callable[[], DatabaseAddress])
             errors=[],
             worker_ids=[*[UNKNOWN_WORKER] * context.attempts, worker_id()],
         )
-        with transaction.atomic(using=endpoint.database, savepoint=False):
-            if start_row(endpoint.database, result):
-                _Run(endpoint.database, place(), result).run()
+        with transaction.atomic(using=alias, savepoint=False):
+            if start_row(alias, result):
+                _Run(alias, place(), result).run()
 
     return run_task
 

@@ -26,7 +26,6 @@ from onceonly.integrations.django.endpoint import DjangoEndpoint
 from onceonly.integrations.django.task_interface import (
     BaseTaskBackend,
     InvalidTask,
-    Task,
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -59,7 +58,7 @@ class TaskBackend(BaseTaskBackend):
             raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {problem}")
         return found
 
-    def enqueue(self, task: Task, args: Any, kwargs: Any) -> TaskResult:
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Insert the row of the result, and send the task to the endpoint, in the open transaction of the endpoint's database.
 
         Both are rolled back with the transaction, or with its savepoint. Without an open transaction, the task is committed
@@ -105,7 +104,7 @@ class TaskBackend(BaseTaskBackend):
             task_enqueued.send(type(self), task_result=result)
         return result
 
-    def get_result(self, result_id: str) -> TaskResult:
+    def get_result(self, result_id: str) -> Any:
         """Return a result, as it is committed. Raises TaskResultDoesNotExist, and InvalidTask if its task is gone."""
         from onceonly.integrations.django.task_results import read_result  # noqa: PLC0415 - models need the installed app
 

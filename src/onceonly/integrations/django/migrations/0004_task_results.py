@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
     dependencies: ClassVar[list[tuple[str, str]]] = [("onceonly", "0003_admin")]
     operations: ClassVar[list[Any]] = [
         migrations.CreateModel(
-            name="TaskResultRow",
+            name="TaskResult",
             fields=[
                 ("id", models.CharField(max_length=32, primary_key=True, serialize=False)),
                 ("status", models.CharField(max_length=10)),

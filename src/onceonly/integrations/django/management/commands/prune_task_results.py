@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
-from onceonly.integrations.django.models import TaskResultRow
+from onceonly.integrations.django.models import TaskResult
 
 DAYS = 14
 AT_ONCE = 1000
@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
         before = timezone.now() - timedelta(days=options["min_age_days"])
         for alias in [options["database"]] if options["database"] else aliases():
-            rows = TaskResultRow.objects.using(alias)
+            rows = TaskResult.objects.using(alias)
             old = rows.filter(finished_at__lte=before).order_by("finished_at")
             deleted = 0
             while keys := list(old.values_list("pk", flat=True)[:AT_ONCE]):
