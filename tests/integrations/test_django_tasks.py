@@ -593,11 +593,11 @@ def test_old_results_are_pruned(shop: Endpoint, alias: str) -> None:
     rows = TaskResult.objects.using(alias)
     rows.filter(args=["old"]).update(finished_at=now - timedelta(days=15))
     rows.filter(args=["waiting"]).update(enqueued_at=now - timedelta(days=15))
-    call_command("prune_task_results", min_age_days=16, verbosity=0)
+    call_command("prune_task_results", min_age_days=16, database=alias, verbosity=0)
     assert rows.count() == 3
-    call_command("prune_task_results", verbosity=0)
+    call_command("prune_task_results", database=alias, verbosity=0)
     assert sorted(each.args[0] for each in rows.all()) == ["new", "waiting"]
-    call_command("prune_task_results", min_age_days=0, verbosity=0)
+    call_command("prune_task_results", min_age_days=0, database=alias, verbosity=0)
     assert [each.id for each in rows.all()] == [waiting.id]
 
 
