@@ -13,7 +13,18 @@ from tests.docs.test_documentation import snippet
 PAGE = ROOT / "docs" / "how-to" / "django.md"
 FILES = tuple(
     f"shop/{name}.py"
-    for name in ("endpoints", "placing", "views", "more_views", "importing", "handlers", "tasks", "apps", "tests", "handler_tests")
+    for name in (
+        "endpoints",
+        "placing",
+        "views",
+        "more_views",
+        "importing",
+        "handlers",
+        "tasks",
+        "apps",
+        "tests",
+        "handler_tests",
+    )
 )
 OWN = {
     "manage.py": "import os, sys\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 'project')\n"
@@ -83,7 +94,7 @@ def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
             timeout=100,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "Ran 5 tests" in done.stderr
+    assert "Ran 6 tests" in done.stderr
 
 
 def test_the_guide_names_all_checks_and_settings() -> None:

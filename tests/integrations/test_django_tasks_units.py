@@ -28,8 +28,6 @@ try:
 except ModuleNotFoundError:
     from django_tasks import task
 
-pytest.importorskip("onceonly.integrations.django.units", reason="handlers do not run on Django's connection yet")
-
 PLACES = ("sqlite", "postgresql", "mariadb")
 SHOP: Endpoint
 """The endpoint that the settings name: that of the test."""

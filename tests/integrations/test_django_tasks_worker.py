@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,10 +12,9 @@ from tests.servers.available import postgresql_database
 
 FILES = {
     "shop/endpoints.py": """
-        from onceonly import WorkerSettings
         from onceonly.integrations.django import Endpoint
 
-        shop = Endpoint("shop", relay_after=0.1, worker=WorkerSettings(def_handlers="thread"))
+        shop = Endpoint("shop", relay_after=0.1)
     """,
     "shop/tasks.py": """
         from django_tasks import task
@@ -67,13 +65,7 @@ FILES = {
 }
 
 
-HAS_UNITS = find_spec("onceonly.integrations.django.units") is not None
-WAITS = "a handler that is not on Django's connection waits for the write lock of SQLite, which the worker holds"
-
-
-@pytest.fixture(
-    params=[pytest.param("sqlite", marks=pytest.mark.xfail(not HAS_UNITS, reason=WAITS, run=False)), "postgresql"],
-)
+@pytest.fixture(params=["sqlite", "postgresql"])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
     """Make a project with tasks."""
     with postgresql_database() as url:
