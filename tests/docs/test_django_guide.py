@@ -21,6 +21,7 @@ FILES = tuple(
         "importing",
         "handlers",
         "tasks",
+        "tenants",
         "apps",
         "tests",
         "handler_tests",
@@ -31,13 +32,14 @@ OWN = {
     "from django.core.management import execute_from_command_line\nexecute_from_command_line(sys.argv)\n",
     "project.py": "from site_settings import *\nSECRET_KEY = 'x'\nROOT_URLCONF = 'shop.urls'\nUSE_TZ = True\n"
     "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\nREST_FRAMEWORK = {'UNAUTHENTICATED_USER': None}\n"
-    "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', 'NAME': 'db.sqlite3',\n"
-    "    'TEST': {'NAME': 'test.sqlite3'}}}\n",
+    "DATABASES = {alias: {'ENGINE': 'django.db.backends.sqlite3', 'NAME': f'{alias}.sqlite3',\n"
+    "    'TEST': {'NAME': f'test_{alias}.sqlite3'}} for alias in ('default', 'acme', 'globex')}\n",
     "shop/__init__.py": "",
     "shop/models.py": "from django.db import models\nclass Order(models.Model):\n    name = models.CharField(max_length=80)\n",
-    "shop/urls.py": "from django.urls import path\nfrom shop.more_views import PlaceOrder, PlaceOrderByREST, api\n"
-    "from shop.views import place_order\nurlpatterns = [path('orders', place_order), path('a', PlaceOrder.as_view()), "
-    "path('b', PlaceOrderByREST.as_view()), path('api/', api.urls)]\n",
+    "shop/urls.py": "from django.urls import path\nfrom shop import tenants\nfrom shop.views import place_order\n"
+    "from shop.more_views import PlaceOrder, PlaceOrderByREST, api\n"
+    "urlpatterns = [path('orders', place_order), path('a', PlaceOrder.as_view()), path('b', PlaceOrderByREST.as_view()), "
+    "path('api/', api.urls), path('tenants', tenants.place_order)]\n",
     "shop/more_tests.py": """
 from django.test import TestCase
 from onceonly.integrations.django import captured
@@ -45,8 +47,11 @@ from shop.endpoints import shop
 from shop.importing import import_order
 from shop.models import Order
 from shop.tasks import place_and_rename, rename
+from shop.tenants import shops
 
 class MoreTest(TestCase):
+    databases = "__all__"
+
     def test_all_views(self):
         for place in ("/a", "/b", "/api/orders"):
             for _ in range(2):
@@ -66,6 +71,17 @@ class MoreTest(TestCase):
     def test_importing(self):
         self.assertEqual(import_order("1", "a"), import_order("1", "a"))
         self.assertEqual(Order.objects.count(), 1)
+
+    def test_tenants(self):
+        with captured(shops["acme"]) as acme, captured(shops["globex"]) as globex:
+            for tenant, status in (("acme", 201), ("globex", 201), ("acme", 201), ("default", 404)):
+                headers = {"X-Tenant": tenant, "Idempotency-Key": "k"}
+                answer = self.client.post("/tenants", {"name": tenant}, content_type="application/json", headers=headers)
+                self.assertEqual(answer.status_code, status)
+        for tenant, published in (("acme", acme), ("globex", globex)):
+            order = Order.objects.using(tenant).get()
+            self.assertEqual((order.name, published.bodies), (tenant, [{"order": order.pk}]))
+        self.assertEqual(Order.objects.count(), 0)
 """,
 }
 
@@ -79,22 +95,24 @@ def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     for command in (
-        ("migrate", "--run-syncdb"),
+        *(("migrate", "--run-syncdb", "--database", alias) for alias in ("default", "acme", "globex")),
         ("check", "--database", "default"),
         ("test", "shop", "--pattern", "*tests.py"),
     ):
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            env=environment,
             capture_output=True,
             text=True,
             check=False,
             timeout=100,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "Ran 6 tests" in done.stderr
+    assert "Ran 7 tests" in done.stderr
 
 
 def test_the_guide_names_all_checks_and_settings() -> None:

@@ -33,7 +33,7 @@ from django.test import Client  # noqa: E402 - the same
 from django.test.utils import CaptureQueriesContext, override_settings  # noqa: E402 - the same
 from django.urls import path  # noqa: E402 - the same
 
-from onceonly.integrations.django import Endpoint, borrowed, captured, idempotent  # noqa: E402 - the same
+from onceonly.integrations.django import Endpoint, borrowed, captured, idempotent, search_path  # noqa: E402 - the same
 from onceonly.integrations.django.endpoint import take_key  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 
@@ -129,7 +129,7 @@ def test_messages_of_a_key_are_written_by_the_statement_of_its_answer(shop: Endp
         each["sql"] for each in queries.captured_queries if "onceonly_" in each["sql"] and "count" not in each["sql"].lower()
     ]
     if connections[alias].vendor == "postgresql":
-        assert [each.split()[0] for each in own if not each.startswith("SELECT onceonly")] == ["WITH", "WITH"], own
+        assert [each.split()[0] for each in own if not each.startswith("SELECT public.onceonly")] == ["WITH", "WITH"], own
     assert kept(alias) == (0, 1, 1)
 
 
@@ -200,10 +200,12 @@ def test_a_message_is_one_statement(shop: Endpoint, alias: str) -> None:
     """It is in Django's query log, and nothing else is, also not with the first message of a connection."""
     connections[alias].close()
     borrowed._engine_of.cache_clear()  # as in a new process, which asks the server for its version, and looks for the tables
+    search_path._FOUND.clear()
     with transaction.atomic(using=alias), CaptureQueriesContext(connections[alias]) as queries:
         shop.publish({}, type="Placed")
     (only,) = queries
-    assert only["sql"].startswith("INSERT INTO onceonly_records")
+    schema = "public." if alias == "postgresql" else ""
+    assert only["sql"].startswith(f"INSERT INTO {schema}onceonly_records")
 
 
 def test_a_connection_that_was_closed_is_opened_again(shop: Endpoint, alias: str) -> None:

@@ -63,7 +63,8 @@ def shop(alias: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     with override_settings(ONCEONLY={"SENDING_THREAD": False, "DATABASE": alias}):
         endpoint = Endpoint("shop", transport=f"sqlite:///{tmp_path}/queue.db")
         yield endpoint
-        KNOWN.discard(endpoint)  # the garbage collector may come later than the next endpoint of this name
+        for each in [each for each in KNOWN if each.database == alias]:
+            KNOWN.discard(each)  # the garbage collector may come later than the next endpoint of this name
         empty_tables(alias)
 
 
@@ -171,12 +172,12 @@ def test_letters_are_filtered_and_searched(shop: Endpoint) -> None:
 
 def test_a_letter_shows_what_is_kept(shop: Endpoint, alias: str) -> None:
     """Body, headers without secrets, attempts, traceback."""
-    kept = letter(headers=(("tenant", "blue"), ("authorization", "Bearer abc")))
+    kept = letter(headers=(("tenant", "blue"), ("authorization", "Bearer of-nobody-else")))
     store_letters(shop, [kept])
     page = page_of(client_of(user_with("view_deadletter")), f"{LIST}{position_of(alias, kept.key)}/change/")
     for text in ("&quot;order_id&quot;: &quot;A-1&quot;", "blue", "gateway.post(order)", kept.key, "A-1", "shop.place"):
         assert text in page
-    assert "abc" not in page
+    assert "of-nobody-else" not in page
     assert "/retry/" not in page
     assert "/delete/" not in page
     assert "Save" not in page
@@ -483,7 +484,8 @@ def test_an_asgi_server_can_act(shop: Endpoint, alias: str) -> None:
         async with ThreadSensitiveContext():  # a thread of its own, as in a server: another one has connections of other tests
             await sync_to_async(client.force_login)(user)
             try:
-                page = await client.post(path, {"confirmed": "x"}, follow=True)
+                done = await client.post(path, {"confirmed": "x"})
+                page = await client.get(done["Location"])
                 return "".join(re.findall(r'<ul class="messagelist">.*?</ul>', page.content.decode(), re.DOTALL))
             finally:
                 await sync_to_async(connections.close_all)()

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import django
 import pytest
 from sqlalchemy import make_url
 
@@ -20,13 +22,15 @@ set_up()
 
 from django.core.exceptions import ImproperlyConfigured  # noqa: E402 - Django is set up before
 from django.core.management import CommandError, call_command  # noqa: E402 - the same
-from django.db import connections  # noqa: E402 - the same
+from django.db import connections, transaction  # noqa: E402 - the same
 from django.test.utils import override_settings  # noqa: E402 - the same
 
 from onceonly.integrations.django import Endpoint, checks  # noqa: E402 - the same
 from onceonly.integrations.django.configuration import store_url  # noqa: E402 - the same
+from onceonly.integrations.django.endpoint import ENDPOINTS  # noqa: E402 - the same
 from onceonly.integrations.django.management.commands.onceonly import with_endpoints  # noqa: E402 - the same
 from onceonly.integrations.django.schema import SCHEMAS  # noqa: E402 - the same
+from tests.django_project.models import Order  # noqa: E402 - the same
 
 FILES = {
     "manage.py": """
@@ -43,6 +47,9 @@ FILES = {
         import os
         import sys
 
+        import django
+
+        assert django.__file__ == os.environ["TEST_DJANGO"], "another version than that of the tests"
         SECRET_KEY = "of a test"
         INSTALLED_APPS = ["onceonly.integrations.django", "shop"]
         DATABASES = {"default": json.loads(os.environ["TEST_DATABASE"])}
@@ -154,6 +161,7 @@ class Project:
         environment = {
             **os.environ,
             "TEST_DATABASE": json.dumps(self.database),
+            "TEST_DJANGO": django.__file__,
             "TEST_TRANSPORT": f"sqlite:///{self.folder}/queue.db",
             "PYTHONWARNINGS": "error::ResourceWarning",
         }
@@ -226,6 +234,36 @@ def test_migrations_create_what_the_command_creates(tmp_path: Path) -> None:
     texts = "".join(each.read_text() for each in Path(folders[0]).glob("0*.py"))
     for name, schema in SCHEMAS.items():
         assert f'UpgradeTables("{name}", {schema.version}' in texts, "add a migration for the new version"
+
+
+@pytest.mark.parametrize("how", [{}, {"inhibit_post_migrate": True}])
+def test_flush_empties_a_database_that_has_no_tables_of_models(alias: str, how: dict[str, Any]) -> None:
+    """Django sends no signal then, nor in a `TransactionTestCase` with `serialized_rollback`."""
+    call_command("migrate", "onceonly", database=alias, verbosity=0)
+    (shop,) = (each for each in ENDPOINTS if each.database == alias)
+    with transaction.atomic(using=alias):
+        shop.publish({}, type="Placed")
+    call_command("flush", database=alias, interactive=False, verbosity=0, **how)
+    with connections[alias].cursor() as cursor:
+        assert cursor.execute("SELECT count(*) FROM onceonly_records").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("answer", "left"), [("no", 1), ("yes", 0)])
+def test_a_person_is_asked_before_a_flush(alias: str, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
+    """Once, and nothing is deleted without `yes`."""
+    call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+    (shop,) = (each for each in ENDPOINTS if each.database == alias)
+    with transaction.atomic(using=alias):
+        Order.objects.using(alias).create(name="a")
+        shop.publish({}, type="Placed")
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+    call_command("flush", database=alias, verbosity=0, stdout=StringIO())
+    assert "checked.db" in asked.pop()
+    assert not asked
+    with connections[alias].cursor() as cursor:
+        assert cursor.execute("SELECT count(*) FROM onceonly_records").fetchone() == (left,)
+    assert Order.objects.using(alias).count() == left
 
 
 def found_by(**settings: Any) -> list[str]:
@@ -343,6 +381,7 @@ def test_commands_get_the_endpoints_of_the_project() -> None:
             assert with_endpoints(given) == given
     with override_settings(ONCEONLY={}), pytest.raises(CommandError, match="no endpoint is named"):
         with_endpoints(["status"])
+    ENDPOINTS.discard(ENDPOINT)  # checks and pages of other tests would ask for its database
 
 
 @pytest.mark.parametrize(

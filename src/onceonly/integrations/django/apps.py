@@ -25,7 +25,7 @@ class OnceonlyConfig(AppConfig):
 
 
 def _flush(using: str, **told: Any) -> None:
-    """Empty the tables when `flush` has emptied those of the models, as between two tests of a `TransactionTestCase`.
+    """Empty the tables when a `flush` of another app has emptied those of the models. That of this app needs no signal.
 
     Django sends the same signal after `migrate`, which tells its plan.
     """

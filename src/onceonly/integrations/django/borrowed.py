@@ -94,11 +94,16 @@ def borrowed(alias: str, place: DatabaseAddress) -> Connection:
 
 
 @contextmanager
-def borrowed_anyway(alias: str) -> Iterator[Connection]:
-    """Lend the connection of an alias for a block, whether it has a transaction and tables or not."""
+def borrowed_anyway(alias: str, *, is_silent: bool = False) -> Iterator[Connection]:
+    """Lend the connection of an alias for a block, whether it has a transaction and tables or not.
+
+    With `is_silent`, its statements are not shown in Django's query log.
+    """
     django = connections[alias]
     django.ensure_connection()
-    yield _connected(_engine(django, place_of_alias(alias)), _BorrowedConnection(django))
+    lent = _BorrowedConnection(django)
+    lent.is_silent = is_silent
+    yield _connected(_engine(django, place_of_alias(alias)), lent)
 
 
 def place_of_alias(alias: str) -> DatabaseAddress:

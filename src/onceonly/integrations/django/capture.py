@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from onceonly.integrations.django.borrowed import borrowed_anyway
 from onceonly.integrations.django.endpoint import CAPTURES, DjangoEndpoint, place_of_endpoint
+from onceonly.integrations.django.search_path import place_within
 from onceonly.integrations.django.transactions import keys_of
 from onceonly.model.identity import Identity, claim_key
 from onceonly.sql.store.tables import tables
@@ -45,7 +46,7 @@ class CapturedMessages:
     def _stored(self, keys: list[bytes]) -> set[bytes]:
         if not keys:
             return set()
-        place = place_of_endpoint(self._endpoint)
+        place = place_within(self._endpoint.database, place_of_endpoint(self._endpoint))
         column = tables(place.prefix, place.schema).records.c.key
         with borrowed_anyway(self._endpoint.database) as connection:
             stored = set(connection.scalars(select(column).where(column.in_(keys))))

@@ -24,6 +24,7 @@ from onceonly.endpoint.message_builder import OutsideSendOptions, SendOptions
 from onceonly.endpoint.sender import OutsideSender
 from onceonly.endpoint.transactions import asked
 from onceonly.integrations.django.configuration import configuration, is_test, store_url
+from onceonly.integrations.django.search_path import place_within
 from onceonly.integrations.django.task_registration import register_tasks
 from onceonly.integrations.django.transactions import AtomicKey, AtomicRecords, OpenKey, check_atomic, keys_of
 from onceonly.integrations.django.unit_resources import NO_RESOURCE
@@ -79,8 +80,9 @@ class DjangoEndpoint(Endpoint, OutsideSender):
                 f"endpoint {name!r}: isolation= has no effect on Django's connection: set isolation_level in the OPTIONS of "
                 f"database {self.database!r}"
             )
+        url = store_url(self.database, store)
         options["worker"] = _worker_settings(options.get("worker"), connections[self.database].vendor)
-        super().__init__(name, store=store_url(self.database, store), **options)
+        super().__init__(name, store=url, **options)
         ENDPOINTS.add(self)
 
     @property
@@ -176,7 +178,8 @@ class DjangoEndpoint(Endpoint, OutsideSender):
             if each.endpoint is self:
                 return each.entry, each.key
         check_enlisting(self.settings)
-        records = AtomicRecords(self.database, self.name, place_of_endpoint(self), partial(_send_soon, self))
+        place = place_within(self.database, place_of_endpoint(self))
+        records = AtomicRecords(self.database, self.name, place, partial(_send_soon, self))
         return host_of(self).outgoing(lambda _settings: records), records
 
 
@@ -200,7 +203,8 @@ def take_key(
     limit = settings.max_commit if max_commit is None else max_commit
     wanted = asked(key, request, limit, scope=scope, wait=wait, retention=settings.retention)
     opening = host.opening_of(wanted)
-    taken = AtomicKey(endpoint.database, place_of_endpoint(endpoint), partial(_send_soon, endpoint), opening)
+    place = place_within(endpoint.database, place_of_endpoint(endpoint))
+    taken = AtomicKey(endpoint.database, place, partial(_send_soon, endpoint), opening)
     taken.take(host.current_environment().clock.now())
     return host.outgoing_with_key(taken, opening.key), taken
 

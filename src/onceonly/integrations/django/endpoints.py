@@ -18,7 +18,7 @@ if not apps.ready:
 
 def load_endpoints() -> tuple[DjangoEndpoint, ...]:
     """Import the endpoints of the project. Raises SetupError."""
-    found = []
+    found: dict[str, DjangoEndpoint] = {}
     for name in configuration().endpoints:
         try:
             endpoint = import_string(name.replace(":", "."))
@@ -26,9 +26,13 @@ def load_endpoints() -> tuple[DjangoEndpoint, ...]:
             raise SetupError(f"ONCEONLY ENDPOINTS has {name!r}, which cannot be imported: {error}") from error
         if not isinstance(endpoint, DjangoEndpoint):
             raise SetupError(f"ONCEONLY ENDPOINTS has {name!r}, which is not an Endpoint of onceonly.integrations.django")
+        if found.setdefault(endpoint.name, endpoint) is not endpoint:
+            raise SetupError(
+                f"ONCEONLY ENDPOINTS has two endpoints named {endpoint.name!r}, and commands and queues are found by name: "
+                f"give each database an endpoint with a name of its own, such as {endpoint.name}-{endpoint.database}"
+            )
         add_task_handler(endpoint)
-        found.append(endpoint)
-    return tuple(found)
+    return tuple(found.values())
 
 
 globals().update({endpoint.name: endpoint for endpoint in load_endpoints()})

@@ -8,6 +8,7 @@ from django.db.migrations.operations.base import Operation
 from sqlalchemy import Connection, column, delete, exists, func, inspect, literal, select, table, union_all
 
 from onceonly.integrations.django.borrowed import borrowed_anyway, place_of_alias
+from onceonly.integrations.django.search_path import foreign_schema
 from onceonly.sql.queue_tables import SCHEMA as TRANSPORT
 from onceonly.sql.schema import drop_within, upgrade_within
 from onceonly.sql.store.statements import BURIED
@@ -50,10 +51,19 @@ class UpgradeTables(Operation):
         """Change nothing: the tables have no models."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, _from_state: Any, _to_state: Any) -> None:
-        """Create or upgrade the tables, unless a router keeps them from this database."""
+        """Create or upgrade the tables, unless a router keeps them from this database.
+
+        Raises CommandError if `search_path` leads to a schema in which no relay would find them.
+        """
         alias = schema_editor.connection.alias
         if is_allowed(alias):
             with borrowed_anyway(alias) as connection:
+                if schema := foreign_schema(connection):
+                    raise CommandError(
+                        f"the search_path of database {alias!r} begins with schema {schema!r}, so the tables of onceonly would "
+                        "be created there, and no relay would find them. Migrate this app with the default search_path only: "
+                        "with django-tenants, list it in SHARED_APPS, and not in TENANT_APPS"
+                    )
                 upgrade_within(connection, place_of_alias(alias), SCHEMAS[self.component])
 
     def database_backwards(self, app_label: str, schema_editor: Any, _from_state: Any, _to_state: Any) -> None:
