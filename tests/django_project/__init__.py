@@ -1,9 +1,11 @@
 """The one Django project of the tests: a process can have only one."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from sqlalchemy import make_url
 
 FOLDERS: list[Path] = []
 TASKS_APP = [] if django.VERSION >= (6,) else ["django_tasks"]
+VERSION = "ONCEONLY_DJANGO"
+"""The variable that says which version of Django the tests must run with. Without it, any will do."""
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
 
 
@@ -23,7 +27,9 @@ def set_up() -> None:
     """Set Django up in this process, once. Its default database is a file that `clean_up` deletes."""
     if installed.ready:
         return
-    pymysql.install_as_MySQLdb()
+    check_version()
+    if find_spec("MySQLdb") is None:  # mysqlclient needs a compiler and the headers of a client library
+        pymysql.install_as_MySQLdb()
     folder = Path(tempfile.mkdtemp(prefix="onceonly-django-"))
     FOLDERS.append(folder)
     settings.configure(
@@ -45,6 +51,13 @@ def set_up() -> None:
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
     )
     django.setup()
+
+
+def check_version() -> None:
+    """Check that this process has the version of Django that it was started for. Raises RuntimeError."""
+    found, wanted = django.get_version(), os.environ.get(VERSION) or django.get_version()
+    if found != wanted:
+        raise RuntimeError(f"the tests run with Django {found} of {django.__file__}, not with Django {wanted}")
 
 
 def clean_up() -> None:

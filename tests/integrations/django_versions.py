@@ -1,0 +1,122 @@
+"""The tests of Django, run again with another version of it, in a process of its own.
+
+Each version is installed once, without dependencies, into a folder in the environment of the tests. In its run, that folder is
+the first of the path. ONCEONLY_DJANGO_VERSIONS names another directory that contains `django-4.2.30` and the others. A version
+that cannot be installed is a loud skip, and with CI=true a failure.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+from tests import ROOT
+from tests.django_project import VERSION
+from tests.servers.available import Server, gone, want
+
+VERSIONS = ("4.2.30", "5.1.15")
+"""The newest of each series, besides the version in constraints.txt, which all other tests use."""
+FILES = (
+    "tests/integrations/test_django.py",
+    "tests/integrations/test_django_admin.py",
+    "tests/integrations/test_django_handlers.py",
+    "tests/integrations/test_django_project.py",
+    "tests/integrations/test_django_tasks.py",
+    "tests/integrations/test_django_tenants.py",
+    "tests/integrations/test_django_views.py",
+    "tests/docs/test_django_guide.py",
+)
+"""The files that each version runs."""
+ONCE = (
+    "tests/integrations/test_django_admin_pages.py",
+    "tests/integrations/test_django_admin_tasks.py",
+    "tests/integrations/test_django_tasks_units.py",
+    "tests/integrations/test_django_tasks_worker.py",
+    "tests/integrations/test_django_versions.py",
+)
+"""Files for which one version is enough: pages in a browser, tasks under crashes and in a worker, the tests of this module."""
+LEFT_OUT = ("test_a_project_from_migrate_to_zero", "test_hostile_letters_are_only_text")
+"""Tests in `FILES` that take long, and depend little on Django: those of the command line and of templates."""
+DATABASES = ("sqlite", "postgresql", "mariadb")
+LEAST, LEAST_ON_EACH = 265, 55
+"""The fewest tests that must pass with a version, and on each database."""
+VARIABLE = "ONCEONLY_DJANGO_VERSIONS"
+SECONDS = 500
+
+
+class Outcome(NamedTuple):
+    """What a run has reported: the tests that passed, by database, and all that it printed."""
+
+    passed: Mapping[str, int]
+    total: int
+    output: str
+
+    def check(self) -> None:
+        """Check that enough tests passed on every database. Raises AssertionError."""
+        few = {name: self.passed.get(name, 0) for name in DATABASES if self.passed.get(name, 0) < LEAST_ON_EACH}
+        assert not few, f"fewer than {LEAST_ON_EACH} tests ran on {few}\n{self.output}"
+        assert self.total >= LEAST, f"{self.total} tests ran, fewer than {LEAST}\n{self.output}"
+
+
+def folder_of(version: str) -> Path:
+    """Return the folder of a version, which is installed if it is not there yet. Skips the test, or fails it with CI=true."""
+    want(f"Django {version}")
+    above = Path(os.environ.get(VARIABLE) or sys.prefix)
+    folder = above / f"django-{version}"
+    if not (folder / "django").is_dir():
+        try:
+            _install(version, above, folder)
+        except (OSError, subprocess.SubprocessError) as error:
+            told = getattr(error, "stderr", None) or error
+            reason = f"Django {version} cannot be installed into {folder}, see {VARIABLE}: {told}"
+            raise gone(Server(f"Django {version}", VARIABLE, ""), reason) from error
+    return folder
+
+
+def _install(version: str, above: Path, folder: Path) -> None:
+    """Install into a new folder and rename it, so that nobody finds half of a version."""
+    with TemporaryDirectory(dir=above, prefix="django-") as name:
+        whole = Path(name, "whole")
+        options = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--target", str(whole))
+        command = [sys.executable, "-m", "pip", "install", *options, f"django=={version}"]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        try:
+            whole.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # another process was faster
+                raise
+
+
+def run_on(version: str, report: Path) -> Outcome:
+    """Run the tests with a version. Raises AssertionError, with all that was printed, if one has failed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment[VERSION] = version
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder_of(version)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    chosen = " and ".join(f"not {name}" for name in LEFT_OUT)
+    options = ("-q", "-p", "no:cacheprovider", "-n", "0", "-m", "", "-k", chosen, f"--junitxml={report}")
+    command = [sys.executable, "-m", "pytest", *options, *FILES]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout
+    return outcome(report, done.stdout)
+
+
+def outcome(report: Path, output: str) -> Outcome:
+    """Read what pytest has reported as JUnit's XML."""
+    cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has written it
+    names = [case.get("name", "") for case in cases if not len(case)]  # a failure and a skip are elements within
+    passed = Counter(database for name in names for database in DATABASES if f"[{database}" in name)
+    return Outcome(passed, len(names), output)
