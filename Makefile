@@ -68,10 +68,13 @@ test-slow: .venv/emulators
 
 # The part of it that continuous integration runs, in about 20 minutes. It leaves out
 # * what is marked `repeated`: the suites over documents on Azure Blob, Cosmos DB, MongoDB and S3, suites on FIFO queues, sessions
-#   and the brokers of emulators, demos on a second driver, store or kind of queue, workers of Celery on Redis, most hosts under kills,
-#   pages in each theme and width, and the slow tests of the checker, whose checks and mutants `make verify` runs,
+#   and the brokers of emulators, demos on a second driver, store or kind of queue, workers of Celery on Redis, and its signals and
+#   pools whose twin is there, most hosts under kills (of functions, Azure Functions stay), runs under kills on a second database,
+#   broker or store of documents, control runs of documents on any service but one, pages in each theme and width, and the slow tests
+#   of the checker, whose checks and mutants `make verify` runs,
 # * the longest runs with faults, hostile messages beside RabbitMQ and as arguments, servers that are silent, terminals without
 #   UTF-8, probes, programs of pages, benchmarks, and the dashboard beside a million rows and for a day.
+# It has the tests of Django once more with each other version of it, which they install: tests/integrations/django_versions.py.
 # Three processes: the tests with servers need many connections, and PostgreSQL allows 100.
 NOT_IN_CI := dashboard/test_scale.py dashboard/test_sharing.py \
 	adversary/test_hosts.py adversary/test_silent_servers.py adversary/test_handlers.py adversary/test_fault_runs.py \

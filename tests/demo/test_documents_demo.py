@@ -24,6 +24,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 KILLS = 4
 SERVICES = ("cosmos", "dynamodb", "azure_table", "mongodb", "ravendb")
+FIRST, *OTHERS = SERVICES
+ONE_IN_CI = [FIRST, *(pytest.param(name, marks=pytest.mark.repeated) for name in OTHERS)]
+"""The services, of which `make test-ci` has the fastest."""
+UNDER_KILLS = [*SERVICES[:3], pytest.param("mongodb", marks=pytest.mark.repeated), "ravendb"]
+"""The services. On MongoDB, tests/faults/test_documents_under_kills.py kills workers at each command."""
 
 
 class Place(NamedTuple):
@@ -141,18 +146,20 @@ async def check_killed(place: Place, deduplication: Deduplication) -> None:
     assert numbers["kills"] > 0  # on a fast machine the run may be over before the last one
 
 
+@pytest.mark.parametrize("place", UNDER_KILLS, indirect=True)
 async def test_no_half_of_a_batch_is_left_though_processes_are_killed(place: Place) -> None:
     """With the messages that were handled in the documents of the store."""
     await check_killed(place, Deduplication.HISTORY)
 
 
 @pytest.mark.parametrize("deduplication", [Deduplication.DEDUP_STORE, Deduplication.TOKENS])
-@pytest.mark.parametrize("place", ["cosmos", "mongodb"], indirect=True)
+@pytest.mark.parametrize("place", ["cosmos", pytest.param("mongodb", marks=pytest.mark.repeated)], indirect=True)
 async def test_no_half_is_left_where_deduplication_is_elsewhere(place: Place, deduplication: Deduplication) -> None:
     """The marks and tokens are documents of their own, outside the batch."""
     await check_killed(place, deduplication)
 
 
+@pytest.mark.parametrize("place", ONE_IN_CI, indirect=True)
 async def test_the_control_run_doubles_and_leaves_no_half(place: Place) -> None:
     """Without deduplication flights are counted again, each time with their documents."""
     result, options = await demo_on(place, flights=40, kills=1, deduplication=Deduplication.OFF)

@@ -56,6 +56,7 @@ async def test_what_cannot_be_created_is_reported() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_every_flight_counts_once_in_mongodb(place: str) -> None:
     """All zeros, with ten kills, unless the run is over before the last one."""
     code, numbers = demo("--kills", "10", "--store", place, flights=60)

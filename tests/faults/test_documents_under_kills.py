@@ -54,6 +54,7 @@ async def test_entities_and_documents_agree_whichever_command_is_the_last(store:
     assert set((tmp_path / "deaths").read_text().splitlines()) == {f"{m} {name}" for m in ("before", "after") for name in names}
 
 
+@pytest.mark.repeated
 async def test_the_control_run_shows_half_batches(store: str, tmp_path: Path) -> None:
     """Without a transaction each death leaves an entity whose documents were not written."""
     found = await run(store, tmp_path, DOCUMENTS_CONTROL="1")

@@ -28,7 +28,7 @@ PATIENCE = 60.0
 FIRST = Message(id="first", source="web", type="Place", body=b'{"order": "A-1"}')
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.repeated), "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Name a database."""
     if request.param == "postgresql":

@@ -92,7 +92,11 @@ def store() -> Iterator[str]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("kind", "handler"),
-    [("rabbitmq", "single"), ("sql", "single"), pytest.param("rabbitmq", "batch", marks=pytest.mark.soak)],
+    [
+        ("rabbitmq", "single"),
+        pytest.param("sql", "single", marks=pytest.mark.repeated),
+        pytest.param("rabbitmq", "batch", marks=pytest.mark.soak),
+    ],
 )
 async def test_only_messages_that_kill_are_given_up(kind: str, handler: str, store: str, tmp_path: Path) -> None:
     """Six among two hundred, two processes, no retries: 200 rows, 6 dead letters with the reason, no innocent one."""

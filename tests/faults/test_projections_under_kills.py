@@ -112,7 +112,7 @@ class Bank(NamedTuple):
                 await connection.execute(text(statement))
 
 
-@pytest.fixture(params=["redis_url", "ministack_endpoint"], ids=["redis", "s3"])
+@pytest.fixture(params=["redis_url", pytest.param("ministack_endpoint", marks=pytest.mark.repeated)], ids=["redis", "s3"])
 async def bank(request: pytest.FixtureRequest, postgresql_url: str) -> AsyncIterator[Bank]:
     """Make the tables and the place, and send the messages."""
     name, server = f"bank_{uuid4().hex[:8]}", request.getfixturevalue(request.param)

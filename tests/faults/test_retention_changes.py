@@ -73,7 +73,7 @@ class Counts(NamedTuple):
     changes: int
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture(params=["postgresql", pytest.param("sqlite", marks=pytest.mark.repeated)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Return a database."""
     if request.param == "sqlite":

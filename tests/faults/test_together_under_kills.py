@@ -73,7 +73,7 @@ class Counts(NamedTuple):
         return sum(max(row) - min(row) for row in rows)
 
 
-@pytest.fixture(params=["dynamodb", "azure-table"])
+@pytest.fixture(params=[pytest.param("dynamodb", marks=pytest.mark.repeated), "azure-table"])
 def store(request: pytest.FixtureRequest) -> Iterator[str]:
     """Return a table that does not exist yet."""
     name = f"bank{uuid4().hex[:12]}"

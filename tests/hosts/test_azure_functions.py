@@ -85,6 +85,7 @@ async def test_an_order_that_service_bus_gives_up_is_a_dead_letter_or_is_done(pl
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 @pytest.mark.timeout(400)
 async def test_the_same_functions_without_onceonly_double(places: Places) -> None:
     """So the runs above can fail. The output binding is sent once more with each delivery."""
@@ -252,7 +253,7 @@ async def frozen_at(place: str, function: str, environment: Mapping[str, str], g
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("place", ["body", "handler"])
+@pytest.mark.parametrize("place", ["body", pytest.param("handler", marks=pytest.mark.repeated)])
 async def test_a_host_that_thaws_after_another_one_handled_its_message_changes_nothing(
     place: str, places: Places, tmp_path: Path
 ) -> None:

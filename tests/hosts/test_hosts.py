@@ -56,9 +56,9 @@ In Flask four are for the application, and four for the view.
 
 MOST_KILLED = dict.fromkeys(AWS_LAMBDA, 10)
 """Kills of a host, if not 8."""
-IN_CI = {"faststream_rabbitmq", "django_worker", "flask_gunicorn_sync", "aws_lambda_dynamodb_fifo"}
-"""A host for each way to be exactly once: a transaction of its own, that of Django's ORM, `enlist` in a request, and `hosted`
-with entities and a FIFO queue."""
+IN_CI = {"faststream_rabbitmq", "django_worker", "flask_gunicorn_sync"}
+"""A host that brings messages, a worker on Django's ORM, and a host that serves requests. Functions are under kills in
+`test_azure_functions`, in the same loop of `hosted`, and Celery and views of Django have files of their own."""
 UNDER_KILLS = [pytest.param(name, marks=() if name in IN_CI else pytest.mark.repeated) for name in HOSTS]
 
 

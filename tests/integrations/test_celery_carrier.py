@@ -251,7 +251,7 @@ with app.sessions() as session:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broker", ["rabbitmq", "redis"])
+@pytest.mark.parametrize("broker", ["rabbitmq", pytest.param("redis", marks=pytest.mark.repeated)])
 def test_a_relay_sends_what_a_view_has_committed(tmp_path: Path, broker: str) -> None:
     """The view's process ends at once. The endpoint has no transport of its own."""
     with view_place(tmp_path, broker) as place:

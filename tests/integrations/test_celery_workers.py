@@ -179,7 +179,14 @@ def test_children_open_connections_of_their_own(place: CeleryPlace) -> None:
     assert len({backend for _, backend in found}) >= len(processes)
 
 
-@pytest.mark.parametrize(("pool", "most"), [("prefork", 3 * 3 + 3), ("threads", 3 + 3), ("solo", 1 + 3)])
+@pytest.mark.parametrize(
+    ("pool", "most"),
+    [
+        ("prefork", 3 * 3 + 3),
+        pytest.param("threads", 3 + 3, marks=pytest.mark.repeated),
+        pytest.param("solo", 1 + 3, marks=pytest.mark.repeated),
+    ],
+)
 def test_a_worker_has_the_connections_that_the_guide_counts(place: CeleryPlace, pool: str, most: int) -> None:
     """To PostgreSQL, in each sample while tasks run and send. Sessions that are used have one each."""
     seen = 0
@@ -200,7 +207,7 @@ def test_a_worker_has_the_connections_that_the_guide_counts(place: CeleryPlace, 
     assert 2 <= seen <= most
 
 
-@pytest.mark.parametrize("pool", ["threads", "solo"])
+@pytest.mark.parametrize("pool", ["threads", pytest.param("solo", marks=pytest.mark.repeated)])
 def test_other_pools(place: CeleryPlace, pool: str) -> None:
     """Tasks in threads of one process, and in its main thread."""
     with place.worker(f"--pool={pool}", "--concurrency=4"):
@@ -252,7 +259,7 @@ def test_a_soft_limit_amid_a_statement_and_amid_the_commit(place: CeleryPlace) -
     assert "task not committed, delivered again" in place.log
 
 
-@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("signal", [pytest.param("SIGTERM", marks=pytest.mark.repeated), "SIGKILL"])
 def test_tasks_that_are_revoked_before_their_commit_leave_nothing(place: CeleryPlace, signal: str) -> None:
     """One has not started, one is terminated while it runs. A worker that knows nothing of it has their keys."""
     first, second = f"{place.prefix}-1", f"{place.prefix}-2"
@@ -277,7 +284,7 @@ def test_tasks_that_are_revoked_before_their_commit_leave_nothing(place: CeleryP
     assert place.lines() == dict.fromkeys(["place c", "note c", *wanted], 1)
 
 
-@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("signal", [pytest.param("SIGTERM", marks=pytest.mark.repeated), "SIGKILL"])
 def test_a_task_that_is_revoked_after_its_commit_is_done(place: CeleryPlace, signal: str) -> None:
     """It is reported as revoked, but another process sends its follow-up tasks, and its key is known."""
     task_id = f"{place.prefix}-1"
