@@ -35,7 +35,7 @@ class PathEntry(NamedTuple):
 def place_within(alias: str, place: DatabaseAddress) -> DatabaseAddress:
     """Return where the tables are, with their schema on PostgreSQL. One query for each process and database.
 
-    Without tables it is the schema in which they belong, so that the usual check says that they are missing.
+    Without tables it is the schema in which they belong, so that the usual check reports that they are missing.
     """
     django = connections[alias]
     if django.vendor != "postgresql" or place.schema is not None:

@@ -29,7 +29,7 @@ def find_task(path: str, **changes: Any) -> Task:
 
 
 def changed(result: TaskResult, **changes: Any) -> None:
-    """Change a result in place: whoever has it, such as the task's own context, sees it. Its class is frozen."""
+    """Change a result in place, so that the context of the task has the new values. Its class is frozen."""
     for name, value in changes.items():
         object.__setattr__(result, name, value)
 

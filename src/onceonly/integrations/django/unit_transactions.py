@@ -254,7 +254,7 @@ def _driver_state(django: Any) -> State:
 
 
 def _session_number(django: Any) -> int:
-    """Return by which number the server knows the session of a connection. 0 if there is no server."""
+    """Return the number of a connection's session on the server. 0 for SQLite."""
     if django.vendor == "postgresql":
         return int(django.connection.info.backend_pid)
     return int(django.connection.thread_id()) if django.vendor == "mysql" else 0

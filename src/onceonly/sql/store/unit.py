@@ -77,7 +77,7 @@ class UnitOpener(Protocol):
         """Open a transaction. Raises a driver's errors."""
 
     def resources(self, transaction: Any, entities: Entities, *, isolated: bool, messages: int) -> UnitResources:
-        """Return what the handlers of a unit with so many messages get. `transaction` is what `open` has returned."""
+        """Return what the handlers of a unit with that many messages get. `transaction` is what `open` has returned."""
 
 
 class OwnConnections:
