@@ -1,51 +1,26 @@
 """Serving one request of Django once, in an `atomic()` block; see `request_rules`.
 
-Who commits is Django's `atomic()`. Within another block, such as that of ATOMIC_REQUESTS, this one is a savepoint, and Django
-commits the outer one before it sends the response.
+Within another block, such as that of ATOMIC_REQUESTS, Django commits the outer one before it sends the response.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
 from django.db import connections, transaction
-from django.db.utils import Error
 from django.http import HttpResponse
 from django.http.request import HttpRequest, RawPostDataException
-from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError
 
-from onceonly.endpoint import EnlistedKey
-from onceonly.integrations.django.borrowed import borrowed, driver_error, is_lost
-from onceonly.integrations.django.endpoint import DjangoEndpoint, place_of_endpoint, take_key, using_key
+from onceonly.integrations.django.attempts import AtomicAttempt
+from onceonly.integrations.django.endpoint import DjangoEndpoint
 from onceonly.integrations.django.responses import complete, response_of
-from onceonly.integrations.django.transactions import AtomicKey
 from onceonly.integrations.problems import RequestProblem
 from onceonly.integrations.request_rules import ReceivedRequest, RequestRules
 from onceonly.integrations.stored_responses import IdempotencyResponse, decoded, encoded
 from onceonly.integrations.wsgi_bodies import key_lines
-from onceonly.model.errors import (
-    CommitFailed,
-    CommitRefused,
-    ConflictError,
-    InvalidKey,
-    OnceOnlyError,
-    OutcomeUnknown,
-    RetryableError,
-    TransactionMisused,
-    leaves,
-)
-from onceonly.sql.dialect import DatabaseFailure
-from onceonly.sql.store.enlistment import shared_dialect
-from onceonly.sql.translation import translated
-
-_OUTAGES = frozenset(
-    {DatabaseFailure.LOCKED, DatabaseFailure.HELD, DatabaseFailure.UNABLE, DatabaseFailure.READ_ONLY, DatabaseFailure.SESSION}
-)
-"""Failures of a statement that the application has not caused: a repetition may succeed."""
+from onceonly.model.errors import ConflictError, InvalidKey, RetryableError, TransactionMisused
 
 
 class Instead(BaseException):
@@ -140,22 +115,14 @@ def _parsed_form(request: HttpRequest) -> bytes:
     return repr(parts).encode()
 
 
-class DjangoAttempt:
+class DjangoAttempt(AtomicAttempt):
     """One request: opened at most once, then committed, or rolled back at the end of `closing`."""
 
     def __init__(self, rules: DjangoRules, request: Any, received: ReceivedRequest) -> None:
+        super().__init__(rules.endpoint)
         self._rules = rules
-        self._endpoint = rules.endpoint
         self._request = request
         self._received = received
-        self._atomic: Any = None
-        self._key: tuple[EnlistedKey, AtomicKey] | None = None
-        self._using = ExitStack()
-        self._is_committed = False
-
-    @property
-    def is_open(self) -> bool:
-        return self._atomic is not None
 
     def open(self) -> None:
         """Begin the block, and take the key if there is one. Raises Instead for a stored response, and for a problem.
@@ -168,21 +135,14 @@ class DjangoAttempt:
             raise Instead(refused.response) from refused
 
     def _open(self) -> None:
-        rules, received, alias = self._rules, self._received, self._endpoint.database
+        rules, received = self._rules, self._received
         compared = rules.compared(self._request, received)  # may ask the database for the user
         scope = rules.scope_of(self._request)
-        atomic = transaction.atomic(using=alias)
-        with self._translated():
-            atomic.__enter__()
-        self._atomic = atomic
-        if not connections[alias].savepoint_ids:
-            transaction.on_commit(self._note_commit, using=alias)
+        self.begin()
         if received.key is None:
             return
         try:
-            entry, key = take_key(
-                self._endpoint, received.key, compared, scope=scope, wait=rules.wait, max_commit=rules.max_commit
-            )
+            entry = self.take(received.key, compared, scope=scope, wait=rules.wait, max_commit=rules.max_commit)
         except (InvalidKey, ConflictError) as error:
             raise rules.refusal(error, received) from error
         except RetryableError as error:
@@ -190,88 +150,16 @@ class DjangoAttempt:
         if entry.is_known:
             answer = entry.answer
             raise Instead(decoded(answer if isinstance(answer, bytes) else b""))
-        self._key = (entry, key)
-        self._using.enter_context(using_key(self._endpoint, entry, key))
-
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """Enclose the application's work. Raises ConflictError and CommitFailed for what the database could not do now."""
-        try:
-            yield
-        except Exception as error:
-            if (failure := self._outage(error)) is not None:
-                raise failure from error
-            raise
 
     def commit(self, answer: bytes) -> None:
         """Commit rows, messages, key and answer. Does nothing if the view has asked Django to roll back.
 
-        Raises CommitRefused, CommitFailed, ConflictError, OutcomeUnknown, and what callbacks of `on_commit` raise.
+        Raises as `AtomicAttempt.commit`.
         """
-        alias = self._endpoint.database
-        self._using.close()
-        if connections[alias].needs_rollback:
-            return
-        with self._translated():
-            if self._key is not None:
-                entry, key = self._key
-                entry.answer = answer
-                key.finish()
-            else:  # with a key, the statement that stores the answer fails in an aborted transaction
-                borrowed(alias, place_of_endpoint(self._endpoint)).execute(select(1))
-        atomic, self._atomic = self._atomic, None
-        # Crash here, "before-commit": 1 nothing happened, 2 the client repeats its request, 3 it is handled anew.
-        with self._translated(committing=True):
-            atomic.__exit__(None, None, None)
-        # Crash here, "after-commit": 1 committed, 2 no byte was sent, 3 the repeated request gets the stored response.
+        if not connections[self.alias].needs_rollback:
+            super().commit(answer)
 
     def roll_back(self) -> None:
         """Have nothing committed, whatever is returned."""
         if self.is_open:
-            transaction.set_rollback(True, using=self._endpoint.database)
-
-    @contextmanager
-    def closing(self) -> Iterator["DjangoAttempt"]:
-        """Enclose the attempt, and roll back what was not committed."""
-        try:
-            yield self
-        finally:
-            self._using.close()
-            if self._atomic is not None:
-                self._atomic.__exit__(RollBack, RollBack(), None)
-
-    def _note_commit(self) -> None:
-        self._is_committed = True
-
-    @contextmanager
-    def _translated(self, *, committing: bool = False) -> Iterator[None]:
-        """Translate errors of the database. While `committing`, only what the database says for sure is definite."""
-        try:
-            yield
-        except (Error, DBAPIError, OSError) as error:
-            if self._is_committed:  # a callback of `on_commit` has raised it
-                raise
-            unknown = OutcomeUnknown if committing else CommitFailed
-            found = driver_error(error)
-            if found is None:
-                raise unknown(str(error)) from error
-            dialect = shared_dialect(place_of_endpoint(self._endpoint).url)
-            if committing and is_lost(self._endpoint.database, found):
-                raise OutcomeUnknown(str(error)) from error
-            asked = {"locked": ConflictError, "refused": CommitRefused, "unknown": unknown}
-            raise translated(found, dialect, **asked, committing=committing) from error
-
-    def _outage(self, error: Exception) -> OnceOnlyError | None:
-        """Return what an exception means if the database could not do something now; None for the application's own."""
-        dialect = shared_dialect(place_of_endpoint(self._endpoint).url)
-        for each in leaves(error):
-            found = driver_error(each)
-            if found is None:
-                continue
-            if dialect.classify(found) in _OUTAGES or is_lost(self._endpoint.database, found):
-                return translated(found, dialect, locked=ConflictError, unknown=CommitFailed)
-        return None
-
-
-class RollBack(Exception):
-    """Has `atomic()` roll back."""
+            transaction.set_rollback(True, using=self.alias)
