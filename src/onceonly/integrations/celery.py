@@ -1,17 +1,20 @@
 """For Celery: `ExactlyOnceTask`, the class of tasks whose rows, follow-up tasks and return value are one commit.
 
-Tasks run on Celery's own workers. What they send with `delay`, `apply_async` and the canvas is stored in their transaction, and
-sent after it.
+Tasks run on Celery's own workers, in sessions of SQLAlchemy or on Django's own connection. What they send with `delay`,
+`apply_async` and the canvas is stored in their transaction, and sent after it.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
+from uuid import uuid4
 
 from onceonly.config.endpoint import LONGEST_COMMIT
 from onceonly.endpoint import Endpoint, Outgoing, Transaction
+from onceonly.endpoint.sender import OutsideSender
 from onceonly.model.errors import DriverMissing, SetupError, TransactionMisused
 
 try:
@@ -31,14 +34,15 @@ from onceonly.integrations.celery_tasks import (
     TaskOptions,
     capturing,
     check_chord,
-    check_transaction,
     injecting,
     install,
     perform,
+    sender_of,
 )
+from onceonly.integrations.celery_transactions import OpenBlock, SessionTransactions, TaskTransactions
 from onceonly.integrations.celery_worker import step_of
-from onceonly.integrations.sending_thread import note_sessions, sending_of, stop_sending
-from onceonly.integrations.session_transactions import RequestTransaction, Sessions, check_sessions
+from onceonly.integrations.sending_thread import stop_sending
+from onceonly.integrations.session_transactions import RequestTransaction, Sessions
 from onceonly.systems.carriers import use_carriers
 
 __all__ = [
@@ -57,6 +61,9 @@ TaskTransaction = RequestTransaction
 """The annotation that injects the transaction of a task, with `send` and `publish`: `tx: TaskTransaction`."""
 
 _STEPS: dict[Endpoint, Any] = {}
+_NEEDS_ENDPOINT = (
+    "ExactlyOnceTask needs an endpoint: use ExactlyOnceTask.of(shop, sessions), or ExactlyOnceTask.of(shop) on Django"
+)
 _PLAIN = frozenset({"celery.backend_cleanup"})
 """Tasks of Celery that work in the result backend, which may be the database of the transaction."""
 
@@ -89,7 +96,7 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
     def of(
         cls,
         endpoint: Endpoint,
-        sessions: Sessions,
+        sessions: Sessions | None = None,
         *,
         wait: float | None = 5.0,
         retry_delay: float = 1.0,
@@ -97,22 +104,26 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
     ) -> type["ExactlyOnceTask"]:
         """Return the class for tasks of an endpoint: `Celery("billing", task_cls=ExactlyOnceTask.of(shop, sessions))`.
 
+        With an endpoint of `onceonly.integrations.django`, `ExactlyOnceTask.of(shop)`: tasks run in `transaction.atomic()` of
+        its database. Inside of such a block of the application, `delay` and `apply_async` store the task in it. The class has
+        `delay_on_commit` and `apply_async_on_commit`.
+
         * `sessions`: a `sessionmaker`, a `scoped_session`, or a function that returns the session of a task. Its database is
-          the endpoint's store.
+          the endpoint's store. None for Django.
         * `wait`: seconds to wait for another run with the same key. Then the broker delivers the task again. None: as long as
           the session waits for any lock.
         * `retry_delay`: seconds for which a task that could not be committed is held. Then the broker delivers it again, which
           is not counted as a retry.
         * `max_commit`: the longest duration of a task's transaction, at most an hour. A task that takes longer fails.
 
-        Opens nothing. Raises SetupError for `sessions` that give none.
+        Opens nothing. Raises SetupError for `sessions` that give none, for an endpoint of Django with sessions, and for any
+        other one without.
         """
-        check_sessions(sessions)
+        bases, transactions = _bases_and_transactions(cls, endpoint, sessions)
         install()
-        note_sessions(endpoint, sessions)
         use_carriers(endpoint.name)
-        options = TaskOptions(endpoint, sessions, wait, retry_delay, max_commit)
-        return type(cls.__name__, (cls,), {"_once": options, "abstract": True, "__doc__": cls.__doc__})
+        options = TaskOptions(endpoint, transactions, wait, retry_delay, max_commit)
+        return type(cls.__name__, bases, {"_once": options, "abstract": True, "__doc__": cls.__doc__})
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -138,7 +149,7 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
         """Check the settings of a task. Celery calls it. Raises SetupError."""
         super().on_bound(app)
         if cls._once is None:
-            raise SetupError("ExactlyOnceTask needs an endpoint: use ExactlyOnceTask.of(shop, sessions)")
+            raise SetupError(_NEEDS_ENDPOINT)
         name = cls.name or cls.__name__
         if cls.acks_late is not True or cls.reject_on_worker_lost is not True:
             raise SetupError(
@@ -150,7 +161,7 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
                 f"task {name} cannot be used with worker_deduplicate_successful_tasks, which sends the callbacks of a repeated "
                 "task again: remove the setting, as keys do the same for these tasks"
             )
-        known = _STEPS.setdefault(cls._once.endpoint, step_of(cls._once.endpoint))
+        known = _STEPS.setdefault(cls._once.endpoint, step_of(cls._once.endpoint, cls._once.transactions))
         app.steps["worker"].add(known)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -173,6 +184,9 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
             check_task_id(task_id, self.name)
         capture = CAPTURE.get()
         if capture is None:
+            block = None if self._once is None else self._once.transactions.open_block()
+            if block is not None:
+                return self._apply_in(block, {"args": args, "kwargs": kwargs, "task_id": task_id, **options})
             return super().apply_async(args, kwargs, task_id=task_id, **options)
         if options.get("connection") is not None:
             raise refuse_producer(f"task {self.name}")
@@ -185,6 +199,19 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
             unit.later.append(partial(super().apply_async, args, kwargs, task_id=task_id, **options))
             return self.AsyncResult(str(task_id))
         return super().apply_async(args, kwargs, task_id=task_id, **options)
+
+    def _apply_in(self, block: OpenBlock, options: dict[str, Any]) -> Any:
+        """Send the task in a transaction of the application."""
+        options.pop("producer", None)  # of a group, whose other tasks may be sent at once
+        if self.app.conf.task_always_eager:
+            options["task_id"] = options["task_id"] or str(uuid4())
+            block.after_commit(partial(super().apply_async, **options))
+            result = self.AsyncResult(options["task_id"])
+        else:
+            with _capturing(block.sender):
+                result = self.apply_async(**options)
+        result.get = result.wait = partial(_get, block, result.get)
+        return result
 
     def retry(self, *args: Any, throw: bool = True, **options: Any) -> Any:
         """Retry the task, as Celery does. What the task has done is rolled back first. Raises Retry."""
@@ -229,11 +256,35 @@ class ExactlyOnceTask(Task):  # type: ignore[misc] # Celery has no types
     @property
     def _options(self) -> TaskOptions:
         if self._once is None:
-            raise SetupError("ExactlyOnceTask needs an endpoint: use ExactlyOnceTask.of(shop, sessions)")
+            raise SetupError(_NEEDS_ENDPOINT)
         return self._once
 
 
-def exactly_once(app: Celery, endpoint: Endpoint, sessions: Sessions, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def _bases_and_transactions(
+    cls: type[ExactlyOnceTask], endpoint: Endpoint, sessions: Sessions | None
+) -> tuple[tuple[type, ...], TaskTransactions]:
+    """Return what a class of tasks is made of. Django is imported only for an endpoint of its own. Raises SetupError."""
+    module = sys.modules.get("onceonly.integrations.django.endpoint")  # it is there if it has made the endpoint
+    if module is None or not isinstance(endpoint, module.DjangoEndpoint):
+        if sessions is None:
+            raise SetupError(
+                f"tasks of endpoint {endpoint.name!r} need sessions=, such as ExactlyOnceTask.of(shop, sessions): only the "
+                "endpoints of onceonly.integrations.django go without"
+            )
+        return (cls,), SessionTransactions(endpoint, sessions)
+    if sessions is not None:
+        raise SetupError(
+            f"tasks of endpoint {endpoint.name!r} run on Django's connection of database {endpoint.database!r}, so they have "
+            "no sessions: use ExactlyOnceTask.of(shop)"
+        )
+    from onceonly.integrations.django.celery import AtomicTransactions, OnCommitTask  # noqa: PLC0415 - it imports Django
+
+    return (cls, OnCommitTask), AtomicTransactions(endpoint)
+
+
+def exactly_once(
+    app: Celery, endpoint: Endpoint, sessions: Sessions | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Make one function a task that takes effect once: `@exactly_once(app, shop, sessions, key=...)` instead of `@app.task`.
 
     `wait`, `retry_delay` and `max_commit` are those of `ExactlyOnceTask.of`. All other options are those of `@app.task`.
@@ -248,20 +299,26 @@ def exactly_once(app: Celery, endpoint: Endpoint, sessions: Sessions, **options:
 
 
 @contextmanager
-def captured(tx: Outgoing | TaskTransaction | Transaction) -> Iterator[None]:
+def captured(tx: Outgoing | TaskTransaction | Transaction | Endpoint) -> Iterator[None]:
     """Store what Celery sends in a block, such as a chain, in an open transaction.
 
-    Write `with captured(shop.enlist(session)): chain(...).delay()`.
+    Write `with captured(shop.enlist(session)): chain(...).delay()`, and on Django, inside of `transaction.atomic()`,
+    `with captured(shop):`. There, `delay_on_commit` of any task is stored as well.
 
     It is sent after the commit, and dropped by a rollback. Raises SetupError if `tx` is neither what `enlist(session)` has
-    returned, nor the transaction that a route receives, nor that of `shop.transaction()`.
+    returned, nor the transaction that a route receives, nor that of `shop.transaction()`, nor an endpoint of Django.
     """
-    check_transaction(tx)
+    with _capturing(sender_of(tx)):
+        yield
+
+
+@contextmanager
+def _capturing(sender: OutsideSender) -> Iterator[None]:
     current = CAPTURE.get()
-    if current is not None and current.sends_in(tx):  # the transaction of the task that runs, whose ids are known
+    if current is not None and current.sends_in(sender):  # the transaction of the task that runs, whose ids are known
         yield
         return
-    capture = Capture(tx, None)
+    capture = Capture(sender, None)
     try:
         with capturing(capture):
             yield
@@ -269,7 +326,7 @@ def captured(tx: Outgoing | TaskTransaction | Transaction) -> Iterator[None]:
         capture.is_open = False
 
 
-def delay(tx: Outgoing | TaskTransaction | Transaction, task: Any, /, *args: Any, **kwargs: Any) -> AsyncResult:
+def delay(tx: Outgoing | TaskTransaction | Transaction | Endpoint, task: Any, /, *args: Any, **kwargs: Any) -> AsyncResult:
     """Send a task, or a signature, when a transaction commits: `delay(shop.enlist(session), send_invoice, order_id)`.
 
     `tx` and errors: as in `captured`.
@@ -278,7 +335,7 @@ def delay(tx: Outgoing | TaskTransaction | Transaction, task: Any, /, *args: Any
 
 
 def apply_async(
-    tx: Outgoing | TaskTransaction | Transaction, task: Any, /, args: Any = None, kwargs: Any = None, **options: Any
+    tx: Outgoing | TaskTransaction | Transaction | Endpoint, task: Any, /, args: Any = None, kwargs: Any = None, **options: Any
 ) -> AsyncResult:
     """Send a task, or a signature, when a transaction commits. `options` are those of Celery's `apply_async`.
 
@@ -287,14 +344,19 @@ def apply_async(
 
     `tx` and errors: as in `captured`.
     """
-    once = getattr(getattr(task, "type", task), "_once", None)
+    once: TaskOptions | None = getattr(getattr(task, "type", task), "_once", None)
     with captured(tx):
-        if once is not None and not isinstance(tx, Transaction):
-            sending_of(once.endpoint).start()
+        if once is not None and isinstance(once.transactions, SessionTransactions) and not isinstance(tx, Transaction):
+            once.transactions.start_sending()
         return task.apply_async(args, kwargs, **options)
 
 
-def _get(capture: Capture, get: Callable[..., Any], *args: Any, **options: Any) -> Any:
+class _Open(Protocol):
+    @property
+    def is_open(self) -> bool: ...
+
+
+def _get(capture: _Open, get: Callable[..., Any], *args: Any, **options: Any) -> Any:
     if capture.is_open:
         raise TransactionMisused(
             "the task is sent after the commit, so its result cannot be waited for before: return first, and use a callback"

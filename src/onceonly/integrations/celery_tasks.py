@@ -21,8 +21,8 @@ from kombu.serialization import dumps, loads
 from msgspec import Struct, json
 from sqlalchemy.orm import Session
 
-from onceonly.endpoint import Endpoint, Transaction
-from onceonly.endpoint.sender import Outgoing, OutsideSender
+from onceonly.endpoint import Endpoint
+from onceonly.endpoint.sender import OutsideSender
 from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.celery_carrier import app_of, name_of
 from onceonly.integrations.celery_messages import (
@@ -34,14 +34,8 @@ from onceonly.integrations.celery_messages import (
     refuse_producer,
 )
 from onceonly.integrations.celery_tracing import carried_context, in_trace
-from onceonly.integrations.sending_thread import sending_of
-from onceonly.integrations.session_transactions import (
-    RequestKey,
-    RequestTransaction,
-    SessionRequest,
-    Sessions,
-    session_of_request,
-)
+from onceonly.integrations.celery_transactions import TaskAttempt, TaskTransactions
+from onceonly.integrations.session_transactions import RequestKey, RequestTransaction
 from onceonly.model.destination import Carrier
 from onceonly.model.errors import (
     CommitFailed,
@@ -61,7 +55,7 @@ class TaskOptions(NamedTuple):
     """What a task class was made for; see `ExactlyOnceTask.of`."""
 
     endpoint: Endpoint
-    sessions: Sessions
+    transactions: TaskTransactions
     wait: float | None
     retry_delay: float
     max_commit: timedelta
@@ -203,11 +197,11 @@ def install() -> None:
 class TaskUnit:
     """One run of one task, with its open transaction."""
 
-    def __init__(self, task: Any, options: TaskOptions, tx: RequestTransaction, seed: str) -> None:
+    def __init__(self, task: Any, options: TaskOptions, attempt: TaskAttempt, capture: Capture) -> None:
         self.task = task
         self.request = task.request
-        self.tx = tx
-        self.capture = Capture(tx, task.app, seed)
+        self.attempt = attempt
+        self.capture = capture
         self.retries = RetryCapture(task.app)
         self.replaced: Ignore | None = None
         self.is_committing = False
@@ -282,24 +276,24 @@ def _attempt(task: Any, options: TaskOptions, args: tuple[Any, ...], kwargs: dic
     key = _key_of(task, args, kwargs)
     check_chord(task, task.request.chord)
     try:
-        with session_of_request(options.sessions) as session:
-            attempt = SessionRequest(options.endpoint, session, options.max_commit, what="task")
+        with options.transactions.attempt(options.max_commit) as attempt:
             opened = attempt.open(key._replace(wait=options.wait))
             if isinstance(opened, bytes):
                 if attempt.entry is not None and not attempt.entry.is_dispatched:
-                    sending_of(options.endpoint).start()  # a relay of this process finds what the first run has left
+                    options.transactions.start_sending()  # a relay of this process finds what the first run has left
                 return _known(task, opened)
-            units.append(unit := TaskUnit(task, options, opened, f"{key.scope}:{key.key}"))
-            return _run(unit, attempt, args, kwargs)
+            capture = Capture(opened, task.app, f"{key.scope}:{key.key}")
+            units.append(unit := TaskUnit(task, options, attempt, capture))
+            return _run(unit, args, kwargs)
     finally:
         for each in units:
             if each.retries.messages:
                 _store_retry(each, options)
 
 
-def _run(unit: TaskUnit, attempt: SessionRequest, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(unit: TaskUnit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value: Any = None
-    with attempt.work(), unit.entered():
+    with unit.attempt.work(), unit.entered():
         try:
             value = unit.task.run(*args, **kwargs)
         except Ignore as ignored:
@@ -310,9 +304,9 @@ def _run(unit: TaskUnit, attempt: SessionRequest, args: tuple[Any, ...], kwargs:
             unit.capture_next(value)
             answer = _encoded(unit.task, value)
     if unit.capture.count:
-        sending_of(unit._options.endpoint).start()  # noqa: SLF001 - of this module
+        unit._options.transactions.start_sending()  # noqa: SLF001 - of this module
     unit.is_committing = True
-    attempt.commit(answer)
+    unit.attempt.commit(answer)
     # Crash here, "after-commit": 1 committed, 2 not acknowledged, 3 delivered again, 4 the key is known.
     forget_next(unit.request)
     unit.retries.messages.clear()  # the task has caught its own Retry
@@ -370,9 +364,8 @@ def _key_of(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request
 
 def _store_retry(unit: TaskUnit, options: TaskOptions) -> None:
     """Store the retry of a task whose transaction was undone. It is sent as all else, also if its process dies."""
-    sending_of(options.endpoint).start()
-    with session_of_request(options.sessions) as session:
-        attempt = SessionRequest(options.endpoint, session, options.max_commit, what="task")
+    options.transactions.start_sending()
+    with options.transactions.attempt(options.max_commit) as attempt:
         tx = attempt.open(None)
         if isinstance(tx, bytes):  # pragma: no cover - there is no key
             raise TransactionMisused("a retry has no key")
@@ -442,12 +435,12 @@ def _hints(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def injecting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what calls the function with the session of the open transaction, and flushes it.
+    """Return what calls the function with what the open transaction injects, and flushes that.
 
     The flush is inside, so that what the database refuses is an exception of the task, for `autoretry_for` as well.
     """
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise SetupError(f"task {function.__qualname__} must be a plain `def`: its transaction is a synchronous session")
+        raise SetupError(f"task {function.__qualname__} must be a plain `def`: its transaction is synchronous")
     parameters: dict[str, tuple[int, type]] | None = None
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -460,9 +453,9 @@ def injecting(function: Callable[..., Any]) -> Callable[..., Any]:
             parameters = {name: (positions.index(name), kind) for name, kind in injected_parameters(function).items()}
         for name, (position, kind) in parameters.items():
             if name not in kwargs and position >= len(args):
-                kwargs[name] = unit.tx.sql if kind is Session else unit.tx
+                kwargs[name] = unit.attempt.injected(kind)
         value = function(*args, **kwargs)
-        unit.tx.sql.flush()
+        unit.attempt.flush()
         return value
 
     run.__name__, run.__qualname__ = function.__name__, function.__qualname__
@@ -499,10 +492,11 @@ class TaskArguments:
         return named
 
 
-def check_transaction(given: object) -> None:
-    """Refuse what messages cannot be sent in. Raises SetupError."""
-    if not isinstance(given, Outgoing | RequestTransaction | Transaction):
+def sender_of(given: object) -> OutsideSender:
+    """Return what sends messages in a transaction. Raises SetupError for what is none."""
+    if not isinstance(given, OutsideSender):
         raise SetupError(
             "the first argument must be what enlist(session) returns, or the transaction of a route or of "
-            f"shop.transaction(), not {type(given).__name__}"
+            f"shop.transaction(), or an endpoint of Django inside of atomic(), not {type(given).__name__}"
         )
+    return given

@@ -5,7 +5,8 @@ from typing import Any
 from celery import bootsteps
 
 from onceonly.endpoint import Endpoint
-from onceonly.integrations.sending_thread import check_sessions_of, sending_of
+from onceonly.integrations.celery_transactions import TaskTransactions
+from onceonly.integrations.sending_thread import sending_of
 from onceonly.model.errors import SetupError
 
 OPEN_SECONDS = 30.0
@@ -13,12 +14,12 @@ OPEN_SECONDS = 30.0
 _GREENLETS = ("gevent", "eventlet")
 
 
-def step_of(endpoint: Endpoint) -> type[bootsteps.StartStopStep]:
+def step_of(endpoint: Endpoint, transactions: TaskTransactions) -> type[bootsteps.StartStopStep]:
     """Return the step of a worker for an endpoint. Celery wants a class for each."""
     return type(
         "ExactlyOnceStep",
         (SendingStep,),
-        {"endpoint": endpoint, "name": f"onceonly.{endpoint.name}", "__module__": __name__},
+        {"endpoint": endpoint, "transactions": transactions, "name": f"onceonly.{endpoint.name}", "__module__": __name__},
     )
 
 
@@ -31,12 +32,13 @@ class SendingStep(bootsteps.StartStopStep):  # type: ignore[misc] # Celery has n
 
     abstract = True
     endpoint: Endpoint
+    transactions: TaskTransactions
     requires = ("celery.worker.components:Pool",)
 
     def start(self, parent: Any) -> None:
         """Start the thread. Celery calls it after the pool was started."""
         check_pool(parent.pool_cls)
-        check_sessions_of(self.endpoint)
+        self.transactions.check()
         sending = sending_of(self.endpoint)
         sending.start(maintains=True, wait=OPEN_SECONDS)
         if isinstance(sending.failure, SetupError):

@@ -39,10 +39,14 @@ Committed = Callable[[Sequence[Identity | Record]], None]
 """Called with records, in the thread that has committed them. Must not raise, and must not wait."""
 
 
+def open_blocks(alias: str) -> list[object]:
+    """Return the open `atomic()` blocks of a database in this thread, the outermost first, without that of a `TestCase`."""
+    return [each for each in connections[alias].atomic_blocks if not each._from_testcase]  # noqa: SLF001 - as Django does
+
+
 def check_atomic(alias: str, endpoint: str) -> None:
     """Check that the database has an open `atomic()` block, not counting that of a `TestCase`. Raises TransactionMisused."""
-    django = connections[alias]
-    if django.in_atomic_block and any(not block._from_testcase for block in django.atomic_blocks):  # noqa: SLF001 - as Django
+    if open_blocks(alias):
         return
     using = "" if alias == "default" else f"using={alias!r}"
     raise TransactionMisused(
