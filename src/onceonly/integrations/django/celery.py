@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from onceonly.endpoint import EnlistedKey
 from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.celery_tasks import CAPTURE
-from onceonly.integrations.django.attempts import AtomicAttempt
+from onceonly.integrations.django.attempts import AtomicAttempt, RollBack
 from onceonly.integrations.django.borrowed import borrowed_anyway
 from onceonly.integrations.django.configuration import is_test
 from onceonly.integrations.django.endpoint import DjangoEndpoint, place_of_endpoint
@@ -176,11 +176,13 @@ class TaskBlock(AtomicAttempt):
             raise TransactionMisused(
                 "this task has left a block of `transaction.atomic()` open, so nothing was committed: enter it by `with`"
             )
-        if django.closed_in_transaction and django.errors_occurred:
-            raise CommitFailed("the connection to the database was lost in this task")
         if django.closed_in_transaction:
             raise TransactionMisused("this task has closed its connection, so nothing was committed: remove connection.close()")
         if django.needs_rollback:
+            own = django.connection
+            self._leave(RollBack, RollBack())
+            if django.connection is not own:  # Django closes one that cannot roll back, and opens another
+                raise CommitFailed("the connection to the database was lost in this task")
             raise CommitRefused(
                 "the transaction of this task has to be rolled back, so nothing was committed: an exception was caught outside "
                 "of the `atomic()` block that it has left, or the task has called set_rollback(True). Enclose what may fail in "
@@ -190,11 +192,13 @@ class TaskBlock(AtomicAttempt):
 
 def _is_interrupted(error: BaseException) -> bool:
     """Return whether a soft time limit is the cause: Django may raise another error when it cleans up."""
-    each: BaseException | None = error
-    while each is not None:
+    waiting, seen = [error], set[int]()  # the errors of drivers are causes of each other
+    while waiting:
+        each = waiting.pop()
         if isinstance(each, SoftTimeLimitExceeded):
             return True
-        each = each.__cause__ or each.__context__
+        seen.add(id(each))
+        waiting += [more for more in (each.__cause__, each.__context__) if more is not None and id(more) not in seen]
     return False
 
 
