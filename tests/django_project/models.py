@@ -46,3 +46,21 @@ class RequestLine(models.Model):
 
     def __str__(self) -> str:
         return str(self.item)
+
+
+class TaskLine(models.Model):
+    """The row that tasks of Celery write."""
+
+    number = models.AutoField(primary_key=True)
+    task = models.CharField(max_length=255)
+    item = models.CharField(max_length=255)
+
+    class Meta:
+        """It is created without Django."""
+
+        app_label = "django_project"
+        managed = False
+        db_table = "lines"
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.item}"

@@ -34,6 +34,9 @@ MODULE = "tests.integrations.celery_app"
 class CeleryPlace:
     """A database, a broker and queues of one test, and the workers on them."""
 
+    application = tasks = MODULE
+    """The modules that have the application, and its tasks."""
+
     def __init__(self, store: str, broker: str, place: Path, backend: str | None = None) -> None:
         self.store, self.broker, self.place = store, broker, place
         self.prefix = f"celery-{uuid4().hex[:8]}"
@@ -70,7 +73,7 @@ class CeleryPlace:
 
     def send(self, task: str, *args: Any, **options: Any) -> Any:
         """Send a task of the application, as a client that has nothing of this library."""
-        return self.client.send_task(f"{MODULE}.{task}", args, **options)
+        return self.client.send_task(f"{self.tasks}.{task}", args, **options)
 
     def revoke(self, task_id: str, **options: Any) -> None:
         """Revoke a task, and wait until a worker, which has `CELERY_TEST_CONTROL`, has answered."""
@@ -109,7 +112,7 @@ class CeleryPlace:
             "-m",
             "celery",
             "-A",
-            MODULE,
+            self.application,
             "worker",
             "--loglevel=INFO",
             "--without-gossip",
