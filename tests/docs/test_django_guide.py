@@ -25,6 +25,9 @@ FILES = tuple(
         "apps",
         "tests",
         "handler_tests",
+        "celery",
+        "__init__",
+        "ordering",
     )
 )
 OWN = {
@@ -33,13 +36,44 @@ OWN = {
     "project.py": "from site_settings import *\nSECRET_KEY = 'x'\nROOT_URLCONF = 'shop.urls'\nUSE_TZ = True\n"
     "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\nREST_FRAMEWORK = {'UNAUTHENTICATED_USER': None}\n"
     "DATABASES = {alias: {'ENGINE': 'django.db.backends.sqlite3', 'NAME': f'{alias}.sqlite3',\n"
-    "    'TEST': {'NAME': f'test_{alias}.sqlite3'}} for alias in ('default', 'acme', 'globex')}\n",
-    "shop/__init__.py": "",
+    "    'TEST': {'NAME': f'test_{alias}.sqlite3'}} for alias in ('default', 'acme', 'globex')}\nINSTALLED_APPS += ['billing']\n",
+    "billing/__init__.py": "",
+    "billing/models.py": "from django.db import models\nclass Invoice(models.Model):\n    order = models.IntegerField()\n"
+    "    is_printed = models.BooleanField(default=False)\n",
     "shop/models.py": "from django.db import models\nclass Order(models.Model):\n    name = models.CharField(max_length=80)\n",
-    "shop/urls.py": "from django.urls import path\nfrom shop import tenants\nfrom shop.views import place_order\n"
+    "shop/urls.py": "from django.urls import path\nfrom shop import ordering, tenants\nfrom shop.views import place_order\n"
     "from shop.more_views import PlaceOrder, PlaceOrderByREST, api\n"
     "urlpatterns = [path('orders', place_order), path('a', PlaceOrder.as_view()), path('b', PlaceOrderByREST.as_view()), "
-    "path('api/', api.urls), path('tenants', tenants.place_order)]\n",
+    "path('api/', api.urls), path('tenants', tenants.place_order), path('plain', ordering.place_order)]\n",
+    "billing/tests.py": """
+from billing.models import Invoice
+from billing.tasks import send_invoice
+from django.test import TransactionTestCase
+from onceonly.integrations.django import captured
+from shop import celery_app
+from shop.endpoints import shop
+
+class TaskTest(TransactionTestCase):
+    def test_a_view_stores_its_task(self):
+        with captured(shop) as found:
+            self.assertEqual(self.client.post("/plain").status_code, 201)
+        self.assertEqual([each.options["type"] for each in found.messages], ["billing.tasks.send_invoice"])
+
+    def test_a_task_runs_once(self):
+        with captured(shop) as found:
+            values = [send_invoice.apply((1,), task_id="t").get() for _ in range(2)]
+        self.assertEqual(values, [Invoice.objects.get().pk] * 2)
+        kinds = [each.options["type"] for each in found.messages]
+        self.assertEqual(kinds, ["InvoiceSent", "billing.tasks.print_invoice"])
+
+    def test_eager_tasks_run_after_the_commit(self):
+        celery_app.conf.task_always_eager = True
+        try:
+            self.client.post("/plain")
+        finally:
+            celery_app.conf.task_always_eager = False
+        self.assertTrue(Invoice.objects.get().is_printed)
+""",
     "shop/more_tests.py": """
 from django.test import TestCase
 from onceonly.integrations.django import captured
@@ -90,7 +124,7 @@ class MoreTest(TestCase):
 def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
     """It is checked, migrated, and passes the tests on the page, and some of all other snippets."""
     more = snippet(PAGE, "# site_settings.py, with tasks")
-    texts = {name: snippet(PAGE, f"# {name}") for name in ("site_settings.py", *FILES)} | OWN
+    texts = {name: snippet(PAGE, f"# {name}") for name in ("site_settings.py", "billing/tasks.py", *FILES)} | OWN
     texts["site_settings.py"] += more
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -100,7 +134,7 @@ def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
     for command in (
         *(("migrate", "--run-syncdb", "--database", alias) for alias in ("default", "acme", "globex")),
         ("check", "--database", "default"),
-        ("test", "shop", "--pattern", "*tests.py"),
+        ("test", "shop", "billing", "--pattern", "*tests.py"),
     ):
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
@@ -112,7 +146,7 @@ def test_the_project_of_the_guide_works(tmp_path: Path) -> None:
             timeout=100,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "Ran 7 tests" in done.stderr
+    assert "Ran 10 tests" in done.stderr
 
 
 def test_the_guide_names_all_checks_and_settings() -> None:

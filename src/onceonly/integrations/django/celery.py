@@ -122,9 +122,7 @@ class TaskBlock(AtomicAttempt):
 
     def open(self, asked: RequestKey | None) -> DjangoEndpoint | bytes:
         """Begin the block, and take the key if there is one."""
-        django = connections[self.alias]
-        if not django.in_atomic_block:
-            django.close_if_unusable_or_obsolete()  # as Django does before each request
+        _renew(connections[self.alias])
         self.begin()
         if asked is None:
             return self.endpoint
@@ -200,6 +198,17 @@ def _is_interrupted(error: BaseException) -> bool:
         seen.add(id(each))
         waiting += [more for more in (each.__cause__, each.__context__) if more is not None and id(more) not in seen]
     return False
+
+
+def _renew(django: Any) -> None:
+    """Close a connection that has failed, and have CONN_HEALTH_CHECKS applied, as Django does before each request.
+
+    How long a connection is kept is up to Celery, and to its CELERY_DB_REUSE_MAX.
+    """
+    if not django.in_atomic_block:
+        django.health_check_done = False
+        if django.errors_occurred:
+            django.close()
 
 
 def _discard(alias: str) -> None:
