@@ -683,6 +683,20 @@ def test_the_fixup_of_celery_closes_connections_around_the_block(place: DjangoPl
     assert (place.lines(), len(place.tasks()), len(tasks.runs)) == (["a"] * 12, 12, 12)
 
 
+def test_a_connection_is_kept_as_long_as_celery_keeps_it(place: DjangoPlace) -> None:
+    """Whatever CONN_MAX_AGE says. One that has failed is replaced."""
+    tasks = DjangoTasks(place)
+    place.value(tasks.do, "a")
+    django = connections[place.alias]
+    first = django.connection
+    assert first is not None
+    place.value(tasks.do, "b", id="t2")
+    assert django.connection is first
+    django.errors_occurred = True
+    place.value(tasks.do, "c", id="t3")
+    assert django.connection is not first
+
+
 class _OneDatabase:
     """Has the fixup close the connections of one database, and none that other tests have."""
 
