@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 
 from celery.contrib.django.task import DjangoTask
-from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connections, transaction
 from django.db.utils import Error
 from sqlalchemy.orm import Session
@@ -27,7 +26,6 @@ from onceonly.integrations.session_transactions import RequestKey
 from onceonly.model.errors import (
     CommitFailed,
     CommitRefused,
-    OutcomeUnknown,
     SchemaMissing,
     SetupError,
     TransactionMisused,
@@ -50,7 +48,7 @@ class OnCommitTask(DjangoTask):
     def apply_async_on_commit(self, *args: Any, **kwargs: Any) -> None:
         """Send the task after the commit, with all options of `apply_async`."""
         own: Any = self
-        if CAPTURE.get() is not None or own._once.transactions.open_block() is not None:  # noqa: SLF001 - of ours
+        if own._once.transactions.open_block() is not None:  # noqa: SLF001 - of ours
             own.apply_async(*args, **kwargs)
         else:
             super().apply_async_on_commit(*args, **kwargs)
@@ -148,8 +146,6 @@ class TaskBlock(AtomicAttempt):
         try:
             super().commit(answer)
         except Exception as error:
-            if _is_interrupted(error):
-                raise OutcomeUnknown("a soft time limit has interrupted the commit") from error
             if not self._is_committed:
                 raise
             fields = {"endpoint": self.endpoint.name, "reason": error_text(error)}
@@ -186,18 +182,6 @@ class TaskBlock(AtomicAttempt):
                 "of the `atomic()` block that it has left, or the task has called set_rollback(True). Enclose what may fail in "
                 "`with transaction.atomic():`, and raise an exception to undo a task"
             )
-
-
-def _is_interrupted(error: BaseException) -> bool:
-    """Return whether a soft time limit is the cause: Django may raise another error when it cleans up."""
-    waiting, seen = [error], set[int]()  # the errors of drivers are causes of each other
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, SoftTimeLimitExceeded):
-            return True
-        seen.add(id(each))
-        waiting += [more for more in (each.__cause__, each.__context__) if more is not None and id(more) not in seen]
-    return False
 
 
 def _renew(django: Any) -> None:
