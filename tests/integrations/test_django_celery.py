@@ -185,7 +185,7 @@ def test_a_block_of_the_application_stores_its_tasks(place: DjangoPlace, how: st
         send("a")
         raise ZeroDivisionError
     assert (place.lines(), place.tasks()) == ([], [])
-    with place.atomic():
+    with transaction.atomic(), place.atomic():  # the outer one is of the default database, and does not matter
         place.add("b")
         send("b")
         assert place.tasks() == []
@@ -622,16 +622,19 @@ def test_a_task_that_takes_too_long_fails(file: str) -> None:
         assert place.lines() == []
 
 
-@pytest.mark.parametrize("when", ["before COMMIT", "after COMMIT", "within the task"])
+@pytest.mark.parametrize("when", ["before COMMIT", "after COMMIT", "after the block", "within the task"])
 def test_a_soft_time_limit(place: DjangoPlace, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """Within the commit, the task is delivered again, and is known or is done then. Within the task, it is undone."""
     tasks = DjangoTasks(place)
     wrapper = type(connections[place.alias])
-    commit = wrapper._commit
+    name = "_set_autocommit" if when == "after the block" else "_commit"
+    method = getattr(wrapper, name)
 
-    def interrupted(self: Any) -> Any:
+    def interrupted(self: Any, *arguments: Any) -> Any:
+        if arguments == (False,):  # of the beginning
+            return method(self, *arguments)
         if when == "after COMMIT":
-            commit(self)
+            method(self)
         raise SoftTimeLimitExceeded
 
     @place.task
@@ -644,10 +647,28 @@ def test_a_soft_time_limit(place: DjangoPlace, monkeypatch: pytest.MonkeyPatch, 
         assert (place.lines(), place.keys()) == ([], 0)
         return
     with monkeypatch.context() as patch:
-        patch.setattr(wrapper, "_commit", interrupted)
+        place.app.finalize()
+        connections[place.alias].ensure_connection()
+        patch.setattr(wrapper, name, interrupted)
         assert place.run(tasks.do, "a").info.state == "REJECTED"
     assert place.value(tasks.do, "a") == "done a"
-    assert (place.lines(), place.tasks()) == (["a"], [("note", ["a"])])
+    assert place.value(tasks.do, "b", id="t2") == "done b"
+    assert (place.lines(), sorted(place.tasks())) == (["a", "b"], [("note", ["a"]), ("note", ["b"])])
+
+
+def test_a_connection_without_autocommit_is_refused(place: DjangoPlace) -> None:
+    """Django's blocks would not commit, and the task would report success."""
+    django, tasks = connections[place.alias], DjangoTasks(place)
+    django.ensure_connection()
+    django.set_autocommit(False)
+    try:
+        failure = place.failure(tasks.do, "a")
+        assert isinstance(failure, SetupError)
+        assert "AUTOCOMMIT" in str(failure)
+    finally:
+        django.set_autocommit(True)
+    assert place.value(tasks.do, "a") == "done a"
+    assert place.lines() == ["a"]
 
 
 def test_a_callback_that_fails_after_the_commit_does_not_fail_the_task(

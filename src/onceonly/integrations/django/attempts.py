@@ -18,7 +18,7 @@ from onceonly.endpoint import EnlistedKey
 from onceonly.integrations.django.borrowed import borrowed, driver_error, is_lost
 from onceonly.integrations.django.endpoint import DjangoEndpoint, place_of_endpoint, take_key, using_key
 from onceonly.integrations.django.transactions import AtomicKey
-from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OnceOnlyError, OutcomeUnknown, leaves
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OnceOnlyError, OutcomeUnknown, SetupError, leaves
 from onceonly.sql.dialect import DatabaseFailure
 from onceonly.sql.store.enlistment import shared_dialect
 from onceonly.sql.translation import translated
@@ -50,9 +50,14 @@ class AtomicAttempt:
         return self.endpoint.database
 
     def begin(self) -> None:
-        """Begin the block. Raises CommitFailed if the database cannot be reached."""
-        atomic = transaction.atomic(using=self.alias)
+        """Begin the block. Raises CommitFailed if the database cannot be reached, and SetupError if nothing would commit it."""
+        atomic, django = transaction.atomic(using=self.alias), connections[self.alias]
         with self._translated():
+            if not django.in_atomic_block and not django.get_autocommit():
+                raise SetupError(
+                    f"the connection of database {self.alias!r} is not in autocommit mode, so `transaction.atomic()` would not "
+                    "commit: remove AUTOCOMMIT = False from DATABASES, and calls of set_autocommit(False)"
+                )
             atomic.__enter__()
         self._atomic = atomic
         if not connections[self.alias].savepoint_ids:
