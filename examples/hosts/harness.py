@@ -96,8 +96,9 @@ class Host:
 
     A program is a module with `main()`, or a whole command line. `endpoint` names the endpoint as `module:name`, whose tables
     are created. `wire` makes the broker's side from its URL and the prefix. `beside` is a command that runs next to
-    `exactly_once`, such as a relay. `victims` are killed in turns: the `APPLICATION`, the `WORKERS` that it has started, which
-    it replaces, and what runs `BESIDE`. `control_victims` are those of the control, if not the same.
+    `exactly_once`, such as a relay, and `control_beside` one next to `control`. `victims` are killed in turns: the
+    `APPLICATION`, the `WORKERS` that it has started, which it replaces, and what runs `BESIDE`. `control_victims` are those of
+    the control, if not the same.
     `books` opens where the application writes, from the places and the prefix; without it, that is a database in PostgreSQL.
     With `is_ordered`, orders of an account must take effect in the order of their numbers.
     """
@@ -108,6 +109,7 @@ class Host:
     exactly_once: str | Sequence[str] = ""
     endpoint: str = ""
     beside: Sequence[str] = ()
+    control_beside: Sequence[str] = ()
     victims: Sequence[str] = (APPLICATION,)
     control_victims: Sequence[str] = ()
     books: "Callable[[Places, str], AbstractAsyncContextManager[Books]] | None" = None
@@ -268,14 +270,14 @@ async def run(host: Host, places: Places, *, is_control: bool, ids: int = 300, k
         if not is_control:
             await books.prepare(host, environment)
         application = Application(program, environment)
-        beside = Application(host.beside, environment)
+        beside = Application(host.control_beside if is_control else host.beside, environment)
         try:
             await wire.prepare()
-            if host.beside and not is_control:
+            if beside.command:
                 await beside.start()
             *portions, last = _portions(with_copies(wanted), kills + 1)
             chosen = (host.control_victims or host.victims) if is_control else host.victims
-            victims = [each for each in chosen if each != BESIDE or not is_control]
+            victims = [each for each in chosen if each != BESIDE or beside.command]
             await _work(application, wire, portions, seed, victims=victims, beside=beside)
             await wire.feed(last)
             await _settle(application, wire, set() if is_control else set(wanted))

@@ -7,7 +7,7 @@ from difflib import ndiff
 
 import pytest
 
-from examples.hosts.django_shop.__main__ import VICTIMS, host_of
+from examples.hosts.django_shop.__main__ import VICTIMS, host_of, host_with_invoices
 from examples.hosts.harness import APPLICATION, BESIDE, ROOT, WORKERS, Counts, Places, run
 from tests.hosts.test_hosts import note
 from tests.servers.available import POSTGRESQL, RABBITMQ, need
@@ -46,6 +46,37 @@ async def test_plain_django_loses_events_or_doubles_orders() -> None:
     counts = await ran(is_control=True)
     assert counts.rows_doubled, counts
     assert not counts.is_exact
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # longer than the harness waits
+async def test_each_order_has_one_invoice_when_the_worker_of_celery_is_killed() -> None:
+    """As well as gunicorn. A fifth of the requests came twice."""
+    places = Places(need(POSTGRESQL), need(RABBITMQ))
+    host = host_with_invoices(places, is_control=False)
+    counts = await run(host, places, is_control=False, ids=48, kills=5)
+    note(host.name, counts)
+    assert counts.rows == counts.ids, counts
+    assert counts.is_exact, counts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # longer than the harness waits
+async def test_plain_celery_loses_or_doubles_invoices() -> None:
+    """So the run above can fail: a repeated request is a second order, and a task is lost between commit and `on_commit`."""
+    places = Places(need(POSTGRESQL), need(RABBITMQ))
+    host = host_with_invoices(places, is_control=True)
+    counts = await run(host, places, is_control=True, ids=48, kills=5)
+    note(host.name, counts)
+    assert counts.rows_doubled, counts
+    assert not counts.is_exact
+
+
+def test_the_tasks_of_celery_change_in_a_few_lines() -> None:
+    """Four: the import of the endpoint and of the class, the argument of the application, and its settings."""
+    before, after = (lines_of(f"invoices/{name}.py") for name in ("control", "once"))
+    changed = [line for line in ndiff(before, after) if line.startswith("+")]
+    assert len(changed) == 4, "\n".join(changed)
 
 
 def test_the_shop_changes_in_a_few_lines() -> None:

@@ -12,11 +12,10 @@ from django.views.decorators.http import require_POST
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from examples.hosts.django_shop.endpoint import shop
 from examples.hosts.django_shop.models import Order
 from examples.hosts.program import report
-from onceonly.integrations.django import Endpoint, idempotent
-
-shop = Endpoint("shop", relay_after=1)
+from onceonly.integrations.django import idempotent
 
 
 @dataclass

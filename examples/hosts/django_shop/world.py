@@ -55,7 +55,7 @@ async def opened_shop(places: Places, prefix: str) -> AsyncIterator[ShopTables]:
     """Make a database of this run, with the tables that `migrate` creates."""
     async with opened_database(places.postgresql, database_of(prefix)) as engine:
         found = ShopTables(engine)
-        await _migrate(environment_of(found.url, places.broker, prefix))
+        await migrate(environment_of(found.url, places.broker, prefix))
         yield found
 
 
@@ -64,7 +64,8 @@ def environment_of(store: str, broker: str, prefix: str) -> dict[str, str]:
     return {**os.environ, "HOSTS_STORE": store, "HOSTS_BROKER": broker, "HOSTS_PREFIX": prefix}
 
 
-async def _migrate(environment: Mapping[str, str]) -> None:
+async def migrate(environment: Mapping[str, str]) -> None:
+    """Create the tables, as a deployment does."""
     command = (sys.executable, "-m", f"{PACKAGE}.manage", "migrate", "--verbosity=0")
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=PIPE, stderr=STDOUT)
     output, _ = await process.communicate()
