@@ -854,3 +854,28 @@ def test_django_is_imported_for_an_endpoint_of_django_only(tmp_path: Path) -> No
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False"]
+
+
+@pytest.mark.slow
+def test_celery_finds_the_tasks_of_a_project_that_has_no_tasks_of_django(tmp_path: Path) -> None:
+    """It imports the module `tasks` of each app, of which that of onceonly needs Django 6.0 or django-tasks."""
+    program = (
+        "import sys; sys.modules['django_tasks'] = sys.modules['django.tasks'] = None;"
+        "from tests.django_project.celery_app import app; app.loader.import_default_modules();"
+        "print('tests.django_project.tasks.note' in app.tasks)"
+    )
+    environment = {
+        "CELERY_TEST_STORE": f"sqlite:///{tmp_path}/x.db",
+        "CELERY_TEST_PREFIX": "x",
+        "CELERY_TEST_BROKER": "memory://",
+        "DJANGO_SETTINGS_MODULE": "tests.django_project.celery_settings",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["True"], done.stderr

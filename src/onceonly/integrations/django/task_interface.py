@@ -2,6 +2,15 @@
 
 from onceonly.model.errors import DriverMissing
 
+
+class TasksMissing(DriverMissing, ModuleNotFoundError):
+    """The interface is missing. `autodiscover_tasks` of Celery imports the module `tasks` of each app, and passes this over."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.name = "onceonly.integrations.django.tasks"
+
+
 try:
     from django.tasks import TaskContext, TaskResult, TaskResultStatus
     from django.tasks.backends.base import BaseTaskBackend
@@ -22,7 +31,7 @@ except ModuleNotFoundError:
         from django_tasks.signals import task_enqueued, task_finished, task_started
         from django_tasks.utils import normalize_json
     except ModuleNotFoundError as missing:
-        raise DriverMissing("Django before 6.0 has no tasks: pip install django-tasks") from missing
+        raise TasksMissing("Django before 6.0 has no tasks: pip install django-tasks") from missing
     APP = "django_tasks"
 
 __all__ = [
