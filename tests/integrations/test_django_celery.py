@@ -1,5 +1,6 @@
 """Tasks of Celery on Django's own connection, on each of its databases: what is one commit, and what is captured."""
 
+import asyncio
 import json
 import logging
 import os
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from time import sleep
@@ -20,6 +22,7 @@ from celery.fixups.django import DjangoWorkerFixup
 from sqlalchemy import text
 
 from onceonly import Endpoint as CoreEndpoint
+from onceonly import testing
 from onceonly.errors import InvalidEffect, KeyReused, SchemaMissing, SetupError, TransactionMisused
 from onceonly.integrations.celery import ExactlyOnceTask, TaskTransaction, captured, delay, exactly_once
 from onceonly.integrations.sending_thread import SendingThread
@@ -225,6 +228,31 @@ def test_an_idempotent_view_sends_its_task_once(simple: DjangoPlace) -> None:
     request = RequestFactory().post("/", headers={"Idempotency-Key": "k"})
     assert [view(request).status_code for _ in range(2)] == [201, 201]
     assert (simple.lines(), len(simple.tasks()), simple.sent()) == (["a"], 1, [])
+
+
+@dataclass
+class PlaceOrder:
+    """A message."""
+
+    name: str
+
+
+def test_a_handler_sends_its_task_once(place: DjangoPlace) -> None:
+    """In the transaction of the message, also when it comes again, or when its process dies."""
+    tasks = DjangoTasks(place)
+
+    @place.shop.handler
+    def place_order(order: PlaceOrder) -> None:
+        place.add(order.name)
+        tasks.note.delay_on_commit(order.name)
+
+    async def deliver() -> None:
+        async with testing.run(place.shop) as opened:
+            await opened.deliver(PlaceOrder("a"), id="a", crash_at="before-commit")
+            await opened.deliver(PlaceOrder("a"), id="a")
+
+    asyncio.run(deliver())
+    assert (place.lines(), place.tasks(), place.sent()) == (["a"], [("note", ["a"])], [])
 
 
 def test_canvas_in_a_task(place: DjangoPlace) -> None:
