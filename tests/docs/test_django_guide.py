@@ -36,7 +36,8 @@ OWN = {
     "project.py": "from site_settings import *\nSECRET_KEY = 'x'\nROOT_URLCONF = 'shop.urls'\nUSE_TZ = True\n"
     "DEFAULT_AUTO_FIELD = 'django.db.models.BigAutoField'\nREST_FRAMEWORK = {'UNAUTHENTICATED_USER': None}\n"
     "DATABASES = {alias: {'ENGINE': 'django.db.backends.sqlite3', 'NAME': f'{alias}.sqlite3',\n"
-    "    'TEST': {'NAME': f'test_{alias}.sqlite3'}} for alias in ('default', 'acme', 'globex')}\nINSTALLED_APPS += ['billing']\n",
+    "    'TEST': {'NAME': f'test_{alias}.sqlite3'}} for alias in ('default', 'acme', 'globex')}\n"
+    "INSTALLED_APPS += ['billing']\n",
     "billing/__init__.py": "",
     "billing/models.py": "from django.db import models\nclass Invoice(models.Model):\n    order = models.IntegerField()\n"
     "    is_printed = models.BooleanField(default=False)\n",
