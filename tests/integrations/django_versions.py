@@ -24,6 +24,7 @@ VERSIONS = ("4.2.30", "5.1.15")
 FILES = (
     "tests/integrations/test_django.py",
     "tests/integrations/test_django_admin.py",
+    "tests/integrations/test_django_celery.py",
     "tests/integrations/test_django_handlers.py",
     "tests/integrations/test_django_project.py",
     "tests/integrations/test_django_tasks.py",
@@ -35,11 +36,12 @@ FILES = (
 ONCE = (
     "tests/integrations/test_django_admin_pages.py",
     "tests/integrations/test_django_admin_tasks.py",
+    "tests/integrations/test_django_celery_workers.py",
     "tests/integrations/test_django_tasks_units.py",
     "tests/integrations/test_django_tasks_worker.py",
     "tests/integrations/test_django_versions.py",
 )
-"""Files for which one version is enough: pages in a browser, tasks under crashes and in a worker, the tests of this module."""
+"""Files for which one version is enough: pages in a browser, tasks under crashes and in workers, the tests of this module."""
 LEFT_OUT = (
     "test_a_project_from_migrate_to_zero",
     "test_hostile_letters_are_only_text",
