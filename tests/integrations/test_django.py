@@ -5,8 +5,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from onceonly.errors import ConflictError, KeyReused, SchemaMissing, SetupError,
 from onceonly.integrations.sending_thread import sending_of
 from onceonly.ports.transport import Topology
 from tests.django_project import alias_of, set_up
-from tests.servers.available import mariadb_database, postgresql_database
+from tests.integrations.django_databases import PLACES, migrated
 
 set_up()
 
@@ -37,20 +37,11 @@ from onceonly.integrations.django import Endpoint, borrowed, captured, idempoten
 from onceonly.integrations.django.endpoint import take_key  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 
-PLACES = ("sqlite", "postgresql", "mariadb")
-
 
 @pytest.fixture(params=PLACES, scope="module")
 def alias(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give a database with all tables an alias."""
-    with ExitStack() as stack:
-        urls: dict[str, Callable[[], str]] = {
-            "sqlite": lambda: f"sqlite:///{tmp_path_factory.mktemp('django') / 'shop.db'}",
-            "postgresql": lambda: stack.enter_context(postgresql_database()),
-            "mariadb": lambda: stack.enter_context(mariadb_database()),
-        }
-        found = stack.enter_context(alias_of(request.param, urls[request.param]()))
-        call_command("migrate", database=found, run_syncdb=True, verbosity=0)
+    with migrated(request.param, tmp_path_factory.mktemp("django")) as found:
         yield found
 
 

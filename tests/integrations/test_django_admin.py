@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tests.integrations.django_admin import (
     store_letters,
     user_with,
 )
-from tests.servers.available import mariadb_database, postgresql_database
+from tests.integrations.django_databases import PLACES, migrated
 
 from django.core.management import call_command  # isort: skip - Django is set up before
 from django.db import connections, transaction  # isort: skip - the same
@@ -33,7 +33,6 @@ from onceonly.integrations.django import admin_actions, admin_reading  # isort: 
 from onceonly.integrations.django.endpoint import ENDPOINTS as KNOWN  # isort: skip - the same
 from onceonly.integrations.django.schema import empty_tables  # isort: skip - the same
 
-PLACES = ("sqlite", "postgresql", "mariadb")
 LIST = "/admin/onceonly/deadletter/"
 PENDING = "/admin/onceonly/pendingrecord/"
 ENDPOINTS = "/admin/onceonly/endpointstatus/"
@@ -45,13 +44,7 @@ def alias(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Give a database with all tables an alias, and install the admin."""
     folder = tmp_path_factory.mktemp("admin")
     with ExitStack() as stack:
-        urls: dict[str, Callable[[], str]] = {
-            "sqlite": lambda: f"sqlite:///{folder}/shop.db",
-            "postgresql": lambda: stack.enter_context(postgresql_database()),
-            "mariadb": lambda: stack.enter_context(mariadb_database()),
-        }
-        found = stack.enter_context(alias_of(f"{request.param}_admin", urls[request.param]()))
-        call_command("migrate", "onceonly", database=found, verbosity=0)
+        found = stack.enter_context(migrated(request.param, folder, suffix="_admin", app="onceonly"))
         stack.enter_context(installed_admin(folder))
         yield found
 

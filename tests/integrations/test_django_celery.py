@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +30,7 @@ from onceonly.model.errors import CommitRefused
 from tests import ROOT
 from tests.django_project import alias_of, set_up
 from tests.integrations.celery_models import engine_of
-from tests.servers.available import mariadb_database, postgresql_database
+from tests.integrations.django_databases import PLACES, migrated
 
 set_up()
 
@@ -44,7 +44,6 @@ from onceonly.integrations.django import idempotent  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 from tests.integrations.django_celery import DjangoPlace, DjangoTasks  # noqa: E402 - the same
 
-PLACES = ("sqlite", "postgresql", "mariadb")
 PATIENCE = 30.0
 """Seconds after which what did not happen counts as lost."""
 
@@ -60,15 +59,8 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @contextmanager
 def alias_on(name: str, folder: Path) -> Iterator[str]:
     """Give a database with all tables an alias."""
-    with ExitStack() as stack:
-        urls: dict[str, Callable[[], str]] = {
-            "sqlite": lambda: f"sqlite:///{folder / 'shop.db'}",
-            "postgresql": lambda: stack.enter_context(postgresql_database()),
-            "mariadb": lambda: stack.enter_context(mariadb_database()),
-        }
-        options = {"OPTIONS": {"timeout": 20}} if name == "sqlite" else {}
-        found = stack.enter_context(alias_of(f"celery_{name}", urls[name](), **options))
-        call_command("migrate", database=found, run_syncdb=True, verbosity=0)
+    options = {"OPTIONS": {"timeout": 20}} if name == "sqlite" else {}
+    with migrated(name, folder, suffix="_celery", **options) as found:
         yield found
 
 
@@ -333,7 +325,7 @@ def test_what_captured_encloses_is_stored(simple: DjangoPlace) -> None:
 def test_captured_outside_of_a_block_has_nothing_to_store_in(simple: DjangoPlace) -> None:
     """The error names the block."""
     tasks = DjangoTasks(simple)
-    with captured(simple.shop), pytest.raises(TransactionMisused, match=r"transaction.atomic\(using='celery_sqlite'\)"):
+    with captured(simple.shop), pytest.raises(TransactionMisused, match=r"transaction.atomic\(using='sqlite_celery'\)"):
         tasks.plain.delay("a")
     with captured(simple.shop), pytest.raises(TransactionMisused, match="none is open"):
         tasks.note.delay("a")

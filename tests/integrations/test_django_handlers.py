@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,8 +18,8 @@ from onceonly import Endpoint as PlainEndpoint
 from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidHandler, SetupError
 from onceonly.integrations.django import unit_transactions
-from tests.django_project import alias_of, set_up
-from tests.servers.available import mariadb_database, postgresql_database
+from tests.django_project import set_up
+from tests.integrations.django_databases import PLACES, migrated
 
 set_up()
 
@@ -33,8 +33,6 @@ from onceonly.integrations.django import Endpoint  # noqa: E402 - the same
 from onceonly.integrations.django.endpoint import ENDPOINTS  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 
-PLACES = ("sqlite", "postgresql", "mariadb")
-
 
 @dataclass
 class PlaceOrder:
@@ -46,14 +44,7 @@ class PlaceOrder:
 @pytest.fixture(params=PLACES, scope="module")
 def alias(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give a database with all tables an alias."""
-    with ExitStack() as stack:
-        urls: dict[str, Callable[[], str]] = {
-            "sqlite": lambda: f"sqlite:///{tmp_path_factory.mktemp('django') / 'shop.db'}",
-            "postgresql": lambda: stack.enter_context(postgresql_database()),
-            "mariadb": lambda: stack.enter_context(mariadb_database()),
-        }
-        found = stack.enter_context(alias_of(f"{request.param}_handlers", urls[request.param]()))
-        call_command("migrate", database=found, run_syncdb=True, verbosity=0)
+    with migrated(request.param, tmp_path_factory.mktemp("django"), suffix="_handlers") as found:
         yield found
 
 

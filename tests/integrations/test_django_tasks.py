@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,8 @@ from asgiref.sync import async_to_sync
 from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidEffect, Reject, RetryLater
 from onceonly.formats.bodies import codec_for, encode_body
-from tests.django_project import TASKS_APP, alias_of, set_up
-from tests.servers.available import mariadb_database, postgresql_database
+from tests.django_project import TASKS_APP, set_up
+from tests.integrations.django_databases import PLACES, migrated
 
 set_up()
 
@@ -45,7 +45,6 @@ try:
 except ModuleNotFoundError:
     from django_tasks import task, task_backends
 
-PLACES = ("sqlite", "postgresql", "mariadb")
 SHOP: Endpoint
 """The endpoint that the settings name: that of the test."""
 SEEN: list[Any] = []
@@ -178,14 +177,7 @@ under_another_name = task(_decorated)
 @pytest.fixture(params=PLACES, scope="module")
 def alias(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give a database with all tables an alias."""
-    with ExitStack() as stack:
-        urls: dict[str, Callable[[], str]] = {
-            "sqlite": lambda: f"sqlite:///{tmp_path_factory.mktemp('django') / 'shop.db'}",
-            "postgresql": lambda: stack.enter_context(postgresql_database()),
-            "mariadb": lambda: stack.enter_context(mariadb_database()),
-        }
-        found = stack.enter_context(alias_of(request.param, urls[request.param]()))
-        call_command("migrate", database=found, run_syncdb=True, verbosity=0)
+    with migrated(request.param, tmp_path_factory.mktemp("django")) as found:
         yield found
 
 

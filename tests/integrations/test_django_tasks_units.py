@@ -1,16 +1,15 @@
 """Tasks as messages of an endpoint: whatever is delivered twice and wherever the process dies, a task takes effect once."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from onceonly import Retry, testing
-from tests.django_project import alias_of, set_up
-from tests.servers.available import mariadb_database, postgresql_database
+from tests.django_project import set_up
+from tests.integrations.django_databases import PLACES, migrated
 
 set_up()
 
@@ -28,7 +27,6 @@ try:
 except ModuleNotFoundError:
     from django_tasks import task
 
-PLACES = ("sqlite", "postgresql", "mariadb")
 SHOP: Endpoint
 """The endpoint that the settings name: that of the test."""
 OUTAGES: list[Exception] = []
@@ -67,14 +65,7 @@ def place_line() -> None:
 @pytest.fixture(params=PLACES, scope="module")
 def alias(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give a database with all tables an alias."""
-    with ExitStack() as stack:
-        urls: dict[str, Callable[[], str]] = {
-            "sqlite": lambda: f"sqlite:///{tmp_path_factory.mktemp('django') / 'shop.db'}",
-            "postgresql": lambda: stack.enter_context(postgresql_database()),
-            "mariadb": lambda: stack.enter_context(mariadb_database()),
-        }
-        found = stack.enter_context(alias_of(f"{request.param}_tasks", urls[request.param]()))
-        call_command("migrate", database=found, run_syncdb=True, verbosity=0)
+    with migrated(request.param, tmp_path_factory.mktemp("django"), suffix="_tasks") as found:
         yield found
 
 
