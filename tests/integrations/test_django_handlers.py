@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy.orm import Session
 
-from onceonly import Context, Retry, testing
+from onceonly import Context, History, Off, Retry, Shadow, Tokens, testing
 from onceonly import Endpoint as PlainEndpoint
 from onceonly.endpoint.host import host_of
 from onceonly.errors import InvalidHandler, SetupError
@@ -419,6 +419,43 @@ def test_what_an_endpoint_cannot_have_is_refused(shop: Endpoint, alias: str) -> 
 
     with pytest.raises(SetupError, match="remove --store"):
         asyncio.run(elsewhere())
+
+
+@pytest.mark.parametrize("is_pooled", [False, True], ids=["direct", "pooled"])
+def test_a_session_waits_for_locks_as_the_store_does(shop: Endpoint, alias: str, is_pooled: bool) -> None:  # noqa: FBT001 - a parameter
+    """Behind a pooler the next transaction may be another client's, so nothing stays in the session, and none is ended."""
+    if connections[alias].vendor != "postgresql":
+        pytest.skip("only PostgreSQL is asked for its setting")
+    seen: list[str] = []
+
+    def look() -> None:
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            seen.append(cursor.fetchone()[0])
+
+    @shop.handler
+    def place_order(_order: PlaceOrder) -> None:
+        look()
+        transaction.on_commit(look, using=alias)
+
+    settings = connections.settings[alias]
+    settings["DISABLE_SERVER_SIDE_CURSORS"] = is_pooled
+    deliver(shop, "a")
+    assert seen == ["5s", "0" if is_pooled else "5s"]
+
+
+def test_each_way_to_deduplicate_works_on_djangos_connection(alias: str) -> None:
+    """Tokens, and a report of what deduplication would do; without it, a copy is handled again."""
+    tokens = Tokens(subscribers={"Placed": ["billing"]})
+    kinds: list[tuple[Any, int]] = [(tokens, 1), (History(), 1), (Shadow(), 2), (Off(), 2)]
+    for deduplication, rows in kinds:
+        name = f"shop-{type(deduplication).__name__.lower()}"
+        shop = Endpoint(name, database=alias, transport=f"memory://{uuid4().hex}", deduplication=deduplication)
+        place(shop, alias)
+        opened = deliver(shop, "a", copies=2)
+        assert (orders(alias), opened.dead_letters) == (["a"] * rows, ()), deduplication
+        ENDPOINTS.discard(shop)
+        call_command("flush", database=alias, interactive=False, verbosity=0)
 
 
 def test_a_lock_that_is_not_had_is_no_failure_of_the_message(shop: Endpoint, alias: str) -> None:

@@ -227,7 +227,7 @@ def test_migrations_create_what_the_command_creates(tmp_path: Path) -> None:
             cursor.execute("SELECT name, sql FROM sqlite_master WHERE name LIKE 'onceonly%' AND sql IS NOT NULL")
             migrated = {name: sql for name, sql in cursor.fetchall() if not name.startswith("onceonly_task_results")}
     command = [sys.executable, "-m", "onceonly", "schema", "create", f"sqlite:///{tmp_path}/created.db"]
-    subprocess.run([*command, "--component", "store", "--component", "transport"], check=True, capture_output=True)
+    subprocess.run([*command, *(f"--component={name}" for name in SCHEMAS)], check=True, capture_output=True)
     with alias_of("created", f"sqlite:///{tmp_path}/created.db"), connections["created"].cursor() as cursor:
         cursor.execute("SELECT name, sql FROM sqlite_master WHERE name LIKE 'onceonly%' AND sql IS NOT NULL")
         assert migrated == dict(cursor.fetchall())

@@ -11,12 +11,13 @@ from onceonly.integrations.django.borrowed import borrowed_anyway, place_of_alia
 from onceonly.integrations.django.search_path import foreign_schema
 from onceonly.sql.queue_tables import SCHEMA as TRANSPORT
 from onceonly.sql.schema import drop_within, upgrade_within
+from onceonly.sql.store import DOCUMENTS_SCHEMA as DOCUMENTS
 from onceonly.sql.store.statements import BURIED
 from onceonly.sql.store.tables import SCHEMA as STORE
 from onceonly.sql.store.tables import tables
 
 APP = "onceonly"
-SCHEMAS = {"store": STORE, "transport": TRANSPORT}
+SCHEMAS = {"store": STORE, "transport": TRANSPORT, "documents": DOCUMENTS}
 """The components whose tables migrations create."""
 RESULTS = table("onceonly_task_results", column("status"))
 """The table of a model, as far as it is read here."""

@@ -36,8 +36,16 @@ ABORTED = (
 )
 _LASTING = Effect.LEAVES | Effect.SETS_SESSION
 _SETTLED = "_onceonly_settled"
-_KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
-"""Statements that end the session of another connection of the same user."""
+_KILL = {
+    "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {} AND datname = current_database()"
+    " AND usename = session_user AND xact_start IS NOT NULL",
+    "mysql": "KILL {}",
+}
+"""Statements that end the session of another connection of the same user, in the same database."""
+_LOCK_TIMEOUT = (
+    "SELECT set_config('lock_timeout', %s, %s) FROM pg_settings WHERE name = 'lock_timeout'"
+    " AND (setting = '0' OR CAST(setting AS bigint) > %s)"
+)
 _CUTTING: set[asyncio.Task[None]] = set()
 _Result = TypeVar("_Result")
 _log = EventLogger(logging.getLogger("onceonly"))
@@ -163,10 +171,14 @@ class DjangoTransaction:
         django = connections[self.alias]
         with self.translating():
             django.ensure_connection()
-            _settle_session(django, self.home.place.timeout)
-            self._session = _session_number(django)
+            timeout, is_pooled = self.home.place.timeout, _is_pooled(django, self.home.place)
+            if not is_pooled:
+                _settle_session(django, timeout)
+                self._session = _session_number(django)
             atomic = transaction.atomic(using=self.alias)
             atomic.__enter__()
+            if is_pooled:
+                _limit_locks(django, timeout, is_local=True)
         self._atomic = atomic
         setattr(django, IN_UNIT, True)
 
@@ -260,24 +272,29 @@ def _session_number(django: Any) -> int:
     return int(django.connection.thread_id()) if django.vendor == "mysql" else 0
 
 
+def _is_pooled(django: Any, place: DatabaseAddress) -> bool:
+    """Return whether a pooler gives each transaction another session of PostgreSQL, as the project's settings say."""
+    return django.vendor == "postgresql" and bool(place.pgbouncer or django.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
+
+
 def _settle_session(django: Any, timeout: float) -> None:
     """Have a new connection wait for locks no longer than the store does, unless the project has set something shorter."""
     if getattr(django, _SETTLED, None) is django.connection:
         return
-    milliseconds = round(timeout * 1000)
     if django.vendor == "postgresql":
-        with django.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('lock_timeout', %s, false) FROM pg_settings WHERE name = 'lock_timeout'"
-                " AND (setting = '0' OR CAST(setting AS bigint) > %s)",
-                [f"{milliseconds}ms", milliseconds],
-            )
+        _limit_locks(django, timeout, is_local=False)
     elif django.vendor == "mysql":
         with django.cursor() as cursor:
             cursor.execute(
                 "SET SESSION innodb_lock_wait_timeout = LEAST(@@innodb_lock_wait_timeout, %s)", [max(1, round(timeout))]
             )
     setattr(django, _SETTLED, django.connection)
+
+
+def _limit_locks(django: Any, timeout: float, *, is_local: bool) -> None:
+    milliseconds = round(timeout * 1000)
+    with django.cursor() as cursor:
+        cursor.execute(_LOCK_TIMEOUT, [f"{milliseconds}ms", is_local, milliseconds])
 
 
 def _execute(alias: str, statement: str) -> None:
