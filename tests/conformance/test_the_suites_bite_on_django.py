@@ -29,9 +29,7 @@ class Sound(DjangoUnits):
 
     async def open(self, *_: Any) -> DjangoTransaction:
         """Open one of the class."""
-        opened = self.transactions(self.home, self.home.threads.take())
-        await opened.begin()
-        return opened
+        return self.transactions(self.home, self.home.threads.take())
 
 
 class WithoutBlock(DjangoTransaction):

@@ -33,6 +33,9 @@ from onceonly.integrations.django import Endpoint  # noqa: E402 - the same
 from onceonly.integrations.django.endpoint import ENDPOINTS  # noqa: E402 - the same
 from tests.django_project.models import Line, Order  # noqa: E402 - the same
 
+KILL = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
+"""Statements that end a session, whatever it does."""
+
 
 @dataclass
 class PlaceOrder:
@@ -311,7 +314,7 @@ def test_a_connection_that_the_server_has_closed_costs_no_message(shop: Endpoint
 def kill(alias: str, number: int) -> None:
     """End a session of the server, from a thread with a connection of its own."""
     with connections[alias].cursor() as cursor:
-        cursor.execute(unit_transactions._KILL[connections[alias].vendor].format(number))
+        cursor.execute(KILL[connections[alias].vendor].format(number))
     connections[alias].close()
 
 

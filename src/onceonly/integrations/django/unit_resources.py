@@ -51,14 +51,17 @@ class DjangoResources:
         self._isolated = isolated
         self._thread: SyncThread | None = None
         self._expired: HandlerExpired | None = None
-        transaction.stuck = self._is_stuck
+        self.left: State | None = None
+        """The state in which the handler has left the transaction. None if it has not returned."""
+        transaction.stuck = self.is_stuck
 
     def get(self, kind: type) -> object:
         """Raise LookupError: there is nothing to ask for."""
         raise LookupError(f"{NO_RESOURCE}, not {kind!r}")
 
     def attempt(self, handler: str = "") -> "HandlerBlock":
-        return HandlerBlock(self._transaction, self._is_stuck, isolated=self._isolated)
+        self.left = None
+        return HandlerBlock(self._transaction, self, isolated=self._isolated)
 
     def leave(self, *, is_last: bool = False) -> None:
         """Return None: Django's ORM writes at once."""
@@ -78,7 +81,9 @@ class DjangoResources:
 
         def work() -> Any:
             with own.guarded(self):
-                return function(self.get)
+                result = function(self.get)
+            self.left = self._transaction.state()
+            return result
 
         if thread is None:
             return await own.call(work)
@@ -138,16 +143,17 @@ class DjangoResources:
     def _expire(self, error: HandlerExpired) -> None:
         self._expired = error
 
-    def _is_stuck(self) -> bool:
+    def is_stuck(self) -> bool:
+        """Return whether the handler is still in its thread."""
         return self._thread is not None and not self._thread.is_out
 
 
 class HandlerBlock:
     """What encloses one handler's work in a unit."""
 
-    def __init__(self, transaction: DjangoTransaction, is_stuck: Callable[[], bool], *, isolated: bool) -> None:
+    def __init__(self, transaction: DjangoTransaction, resources: DjangoResources, *, isolated: bool) -> None:
         self._transaction = transaction
-        self._is_stuck = is_stuck
+        self._resources = resources
         self._isolated = isolated
         self._savepoint: Any = None
 
@@ -159,8 +165,9 @@ class HandlerBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            await self._transaction.thread.call(self._end)
-        elif not self._is_stuck():  # its thread may be anywhere in the transaction
+            if self._savepoint is not None or self._resources.left is not State.OPEN:
+                await self._transaction.thread.call(self._end)
+        elif not self._resources.is_stuck():  # its thread may be anywhere in the transaction
             await self._transaction.thread.call(lambda: self._fail(error))
 
     def _enter(self) -> None:

@@ -86,14 +86,12 @@ class DjangoTransaction:
     def has_said_commit(self) -> bool:
         return self._has_said_commit
 
-    async def begin(self) -> None:
-        """Begin. Raises CommitFailed."""
-        await self.thread.call(self._begin)
-
     async def run_sync(self, function: Callable[[Connection], _Result]) -> _Result:
-        """Call a function with SQLAlchemy's connection on that of Django, in the thread."""
+        """Call a function with SQLAlchemy's connection on that of Django, in the thread. Raises CommitFailed, ConflictError."""
 
         def run() -> _Result:
+            if self._atomic is None:
+                self._begin()
             with self.translating():
                 return function(self.connection())
 

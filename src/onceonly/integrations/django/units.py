@@ -23,14 +23,11 @@ class DjangoUnits:
         self.home = UnitHome(endpoint, alias, place, UnitThreads())
 
     async def open(self, _purpose: Purpose, _isolation: str | None) -> DjangoTransaction:
-        """Begin a transaction in a thread. Its isolation level is that of Django's connection. Raises CommitFailed."""
-        opened = DjangoTransaction(self.home, self.home.threads.take())
-        try:
-            await opened.begin()
-        except BaseException:
-            opened.drop()
-            raise
-        return opened
+        """Return a transaction, which begins with what is called first in it: a step to its thread is expensive.
+
+        Its isolation level is that of Django's connection.
+        """
+        return DjangoTransaction(self.home, self.home.threads.take())
 
     def resources(
         self, transaction: DjangoTransaction, _entities: Entities, *, isolated: bool, messages: int
