@@ -461,6 +461,19 @@ def test_each_way_to_deduplicate_works_on_djangos_connection(alias: str) -> None
         call_command("flush", database=alias, interactive=False, verbosity=0)
 
 
+def test_a_connection_that_commits_nothing_is_refused(shop: Endpoint, alias: str) -> None:
+    """With AUTOCOMMIT = False, `atomic()` would leave the commit to others, and the message would be acknowledged."""
+    place(shop, alias)
+    settings = connections.settings[alias]
+    settings["AUTOCOMMIT"] = False
+    try:
+        with pytest.raises(SetupError, match="remove AUTOCOMMIT = False"):
+            deliver(shop, "a")
+    finally:
+        settings["AUTOCOMMIT"] = True
+    assert (orders(alias), count(alias, "onceonly_claims")) == ([], 0)
+
+
 def test_a_lock_that_is_not_had_is_no_failure_of_the_message(shop: Endpoint, alias: str) -> None:
     """It runs again, and is not counted."""
     if connections[alias].vendor == "sqlite":

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.endpoint import EnlistedKey
-from onceonly.integrations.django.borrowed import borrowed, driver_error, is_lost
+from onceonly.integrations.django.borrowed import NO_AUTOCOMMIT, borrowed, driver_error, is_lost
 from onceonly.integrations.django.endpoint import DjangoEndpoint, place_of_endpoint, take_key, using_key
 from onceonly.integrations.django.transactions import AtomicKey
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OnceOnlyError, OutcomeUnknown, SetupError, leaves
@@ -54,10 +54,7 @@ class AtomicAttempt:
         atomic, django = transaction.atomic(using=self.alias), connections[self.alias]
         with self._translated():
             if not django.in_atomic_block and not django.get_autocommit():
-                raise SetupError(
-                    f"the connection of database {self.alias!r} is not in autocommit mode, so `transaction.atomic()` would not "
-                    "commit: remove AUTOCOMMIT = False from DATABASES, and calls of set_autocommit(False)"
-                )
+                raise SetupError(NO_AUTOCOMMIT.format(alias=self.alias))
             atomic.__enter__()
         self._atomic = atomic
         if not connections[self.alias].savepoint_ids:

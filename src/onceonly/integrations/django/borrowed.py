@@ -21,6 +21,10 @@ from onceonly.sql.database import place_of
 from onceonly.sql.store.enlistment import check_connection, shared_dialect
 from onceonly.sql.urls import DatabaseAddress
 
+NO_AUTOCOMMIT = (
+    "the connection of database {alias!r} is not in autocommit mode, so `transaction.atomic()` would not commit: remove "
+    "AUTOCOMMIT = False from DATABASES, and calls of set_autocommit(False)"
+)
 _KEPT = "_onceonly_borrowed"
 _HARMLESS = frozenset({"commit", "rollback", "close"})
 """Methods of the driver that SQLAlchemy calls for connections of its own. Here they do nothing."""

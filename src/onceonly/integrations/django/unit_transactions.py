@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from onceonly.endpoint.other_writes import IN_UNIT
 from onceonly.formats.log_events import EventLogger
-from onceonly.integrations.django.borrowed import borrowed, driver_error
+from onceonly.integrations.django.borrowed import NO_AUTOCOMMIT, borrowed, driver_error
 from onceonly.integrations.django.unit_threads import UnitThread, UnitThreads
 from onceonly.model.errors import (
     CommitFailed,
@@ -21,6 +21,7 @@ from onceonly.model.errors import (
     ConflictError,
     OnceOnlyError,
     OutcomeUnknown,
+    SetupError,
     error_text,
     text_of,
 )
@@ -169,6 +170,8 @@ class DjangoTransaction:
         django = connections[self.alias]
         with self.translating():
             django.ensure_connection()
+            if not django.get_autocommit():
+                raise SetupError(NO_AUTOCOMMIT.format(alias=self.alias))
             timeout, is_pooled = self.home.place.timeout, _is_pooled(django, self.home.place)
             if not is_pooled:
                 _settle_session(django, timeout)
