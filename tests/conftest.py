@@ -196,6 +196,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that repeat others, and leave them out of a quick run."""
     mark_repeats(items)
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
     if is_quick():
         chosen = quick(items)
         kept = set(chosen)

@@ -24,7 +24,6 @@ VERSIONS = ("4.2.30", "5.1.15")
 FILES = (
     "tests/integrations/test_django.py",
     "tests/integrations/test_django_admin.py",
-    "tests/integrations/test_django_celery.py",
     "tests/integrations/test_django_handlers.py",
     "tests/integrations/test_django_project.py",
     "tests/integrations/test_django_tasks.py",
@@ -36,6 +35,7 @@ FILES = (
 ONCE = (
     "tests/integrations/test_django_admin_pages.py",
     "tests/integrations/test_django_admin_tasks.py",
+    "tests/integrations/test_django_celery.py",
     "tests/integrations/test_django_celery_workers.py",
     "tests/integrations/test_django_tasks_units.py",
     "tests/integrations/test_django_tasks_worker.py",

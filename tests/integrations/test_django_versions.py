@@ -14,6 +14,7 @@ ENOUGH = {"sqlite": LEAST, "postgresql": LEAST, "mariadb": LEAST}
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_everything_works_with_each_version(version: str, tmp_path: Path) -> None:
