@@ -14,11 +14,12 @@ from uuid import uuid4
 import aio_pika
 from celery import Celery
 from msgspec import Struct
-from sqlalchemy import make_url, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.counting import AMQPEars, PostgreSQLEars
 from benchmarks.crew import ROOT
+from benchmarks.servers import opened_servers
 from benchmarks.wire import proxied
 
 __all__ = ["KINDS", "Costs", "Place", "Plan", "Round", "count", "measure"]
@@ -143,13 +144,20 @@ class Place:
                 await asyncio.sleep(GLANCE_SECONDS)
         return time.monotonic()
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that runs a worker."""
+        return (
+            *(sys.executable, "-m", "celery", f"--app={self.program}", "worker", f"--concurrency={self.plan.children}"),
+            *(f"--queues={self.prefix}in", "--without-gossip", "--without-mingle", "--without-heartbeat"),
+            "--loglevel=ERROR",
+        )
+
     @asynccontextmanager
     async def worker(self, **own: str) -> AsyncIterator[None]:
         """Run a worker for a block."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "celery", f"--app={self.program}", "worker", f"--concurrency={self.plan.children}"),
-            *(f"--queues={self.prefix}in", "--without-gossip", "--without-mingle", "--without-heartbeat"),
-            "--loglevel=ERROR",
+            *self.command,
             cwd=ROOT,
             env=self.environment(**own),
             stdout=DEVNULL,
@@ -172,25 +180,13 @@ class Place:
 @asynccontextmanager
 async def opened(plan: Plan, kind: type[Place] = Place) -> AsyncIterator[Place]:
     """Make a place, and remove it at the end."""
-    url = make_url(plan.postgresql).set(drivername="postgresql+asyncpg")
-    name = f"onceonly_bench_{uuid4().hex[:8]}"
-    operator = create_async_engine(url, isolation_level="AUTOCOMMIT")
-    engine = create_async_engine(url.set(database=name))
-    try:
-        async with operator.connect() as connection:
-            await connection.execute(text(f"CREATE DATABASE {name}"))
-        async with await aio_pika.connect(plan.rabbitmq) as broker:
-            place = kind(plan, engine, await broker.channel())
-            try:
-                await place.prepare()
-                yield place
-            finally:
-                await place.remove()
-    finally:
-        await engine.dispose()
-        async with operator.connect() as connection:
-            await connection.execute(text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
-        await operator.dispose()
+    async with opened_servers(plan.postgresql, plan.rabbitmq) as (engine, channel):
+        place = kind(plan, engine, channel)
+        try:
+            await place.prepare()
+            yield place
+        finally:
+            await place.remove()
 
 
 async def measure(plan: Plan, kind: type[Place] = Place) -> Round:

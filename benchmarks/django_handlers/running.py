@@ -1,11 +1,8 @@
 """Fills a queue, runs workers on it, and measures until each message is handled and its event is in another queue."""
 
 import asyncio
-import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from asyncio.subprocess import PIPE, STDOUT
 
 import aio_pika
 
@@ -54,27 +51,13 @@ class DjangoPlace(Place):
             each.content_type, each.delivery_mode = "application/json", aio_pika.DeliveryMode.PERSISTENT
             await self.channel.default_exchange.publish(each, f"{self.prefix}in")
 
-    @asynccontextmanager
-    async def worker(self, **own: str) -> AsyncIterator[None]:
-        """Run the worker of a kind for a block."""
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that runs a worker of this kind."""
         if not self.is_handler:
-            async with super().worker(**own):
-                yield
-            return
-        command = ("-c", "from django.core.management import execute_from_command_line as run; import sys; run(sys.argv)")
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *command, "onceonly", "run", f"--processes={self.plan.children}"),
-            cwd=ROOT,
-            env=self.environment(**own),
-            stdout=DEVNULL,
-            stderr=DEVNULL,
-        )
-        try:
-            yield
-        finally:
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-            await process.wait()
+            return super().command
+        manage = "from django.core.management import execute_from_command_line as run; import sys; run(sys.argv)"
+        return (sys.executable, "-c", manage, "onceonly", "run", f"--processes={self.plan.children}")
 
     async def remove(self) -> None:
         """Remove the queues."""

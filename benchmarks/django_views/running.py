@@ -12,12 +12,13 @@ from uuid import uuid4
 
 import aio_pika
 from msgspec import Struct
-from sqlalchemy import make_url, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.counting import AMQPEars, PostgreSQLEars
 from benchmarks.crew import ROOT, RunFailed
 from benchmarks.django_views.program import WARM_UP
+from benchmarks.servers import opened_servers
 from benchmarks.wire import proxied
 
 __all__ = ["KINDS", "Costs", "Plan", "Round", "count", "measure"]
@@ -122,25 +123,13 @@ class Place:
 @asynccontextmanager
 async def opened(plan: Plan) -> AsyncIterator[Place]:
     """Make a place, and remove it at the end."""
-    url = make_url(plan.postgresql).set(drivername="postgresql+asyncpg")
-    name = f"onceonly_bench_{uuid4().hex[:8]}"
-    operator = create_async_engine(url, isolation_level="AUTOCOMMIT")
-    engine = create_async_engine(url.set(database=name))
-    try:
-        async with operator.connect() as connection:
-            await connection.execute(text(f"CREATE DATABASE {name}"))
-        async with await aio_pika.connect(plan.rabbitmq) as broker:
-            place = Place(plan, engine, await broker.channel())
-            try:
-                await place.prepare()
-                yield place
-            finally:
-                await place.remove()
-    finally:
-        await engine.dispose()
-        async with operator.connect() as connection:
-            await connection.execute(text(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
-        await operator.dispose()
+    async with opened_servers(plan.postgresql, plan.rabbitmq) as (engine, channel):
+        place = Place(plan, engine, channel)
+        try:
+            await place.prepare()
+            yield place
+        finally:
+            await place.remove()
 
 
 @asynccontextmanager
