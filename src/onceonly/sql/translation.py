@@ -34,7 +34,7 @@ _OTHER_LOOP = re.compile(r"different (?:event )?loop|Event loop is closed")
 _LOST_STATEMENT = re.compile(r"prepared statement .* (does not exist|already exists)")
 
 
-_NOT_A_HANDLERS = (
+NOT_A_HANDLERS = (
     DatabaseFailure.LOCKED,
     DatabaseFailure.HELD,
     DatabaseFailure.SESSION,
@@ -122,7 +122,7 @@ def worst_failure(own: Sequence[DBAPIError], dialect: Dialect, *, has_set: bool 
     found: dict[DatabaseFailure, DBAPIError] = {}
     for each in own:
         found.setdefault(dialect.classify(each), each)
-    first = next((found[each] for each in _NOT_A_HANDLERS if each in found and not (has_set and each.can_be_set)), None)
+    first = next((found[each] for each in NOT_A_HANDLERS if each in found and not (has_set and each.can_be_set)), None)
     return None if first is None else translated(first, dialect, locked=ConflictError)
 
 

@@ -36,6 +36,7 @@ from onceonly.model.errors import (
 )
 from onceonly.sql.dialect import DatabaseFailure
 from onceonly.sql.store.enlistment import shared_dialect
+from onceonly.sql.translation import NOT_A_HANDLERS
 from onceonly.sql.urls import DatabaseAddress
 
 LONGEST_TRACEBACK = 32_000
@@ -45,17 +46,6 @@ UNKNOWN_WORKER = "unknown"
 """The worker of an attempt that was rolled back, and its id with it."""
 _REPEATED = (BudgetExceeded, ConflictError, HandlerExpired, HandlerFailed, RetryableError, RetryLater, WorkerStopped)
 """Errors of onceonly after which the message is delivered again."""
-_OUTAGES = frozenset(
-    {
-        DatabaseFailure.LOCKED,
-        DatabaseFailure.HELD,
-        DatabaseFailure.UNABLE,
-        DatabaseFailure.FORBIDDEN,
-        DatabaseFailure.READ_ONLY,
-        DatabaseFailure.SESSION,
-    }
-)
-"""Failures of a statement for which the task is not to blame."""
 
 
 def handler_of(alias: str, place: Callable[[], DatabaseAddress]) -> Callable[[RunTask, Context], None]:
@@ -145,7 +135,7 @@ class _Run:
         if found is None or type(found.orig).__module__.partition(".")[0] != own:
             return is_operational
         said = shared_dialect(self._place.url).classify(found)
-        return said in _OUTAGES or (said is DatabaseFailure.NOTHING and is_operational)
+        return said in NOT_A_HANDLERS or (said is DatabaseFailure.NOTHING and is_operational)
 
 
 def worker_id() -> str:

@@ -123,10 +123,8 @@ class DjangoResources:
     def check(self) -> None:
         """Check the transaction; in the thread. Raises CommitRefused, CommitFailed."""
         state = self._transaction.state()
-        if state is State.LOST:
-            raise CommitFailed(LOST)
         if state is not State.OPEN:
-            raise CommitRefused(ENDED if state is State.ENDED else ABORTED)
+            raise _gone(state) or CommitRefused(ABORTED)
 
     @contextmanager
     def own_settings(self, connection: Connection) -> Iterator[None]:
@@ -184,10 +182,8 @@ class HandlerBlock:
                 with self._transaction.translating():
                     self._savepoint.__exit__(None, None, None)
             return
-        if state is State.LOST:
-            raise CommitFailed(LOST)
-        if state is State.ENDED:
-            raise CommitRefused(ENDED)
+        if (gone := _gone(state)) is not None:
+            raise gone
         self._undo()
         raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
 
@@ -217,12 +213,14 @@ class HandlerBlock:
         own = self._transaction
         if not isinstance(error, Exception | BaseExceptionGroup) or isinstance(error, CommitRefused | OutcomeUnknown):
             return None
-        state = own.state()
-        if state is State.ENDED:
-            return CommitRefused(ENDED)
-        if state is State.LOST:
-            return CommitFailed(LOST)
+        if (gone := _gone(own.state())) is not None:
+            return gone
         found = [each for each in map(driver_error, leaves(error)) if each is not None]
         if any(is_lost(own.alias, each) for each in found):
             return CommitFailed(LOST)
         return worst_failure(found, own.dialect, has_set=bool(own.effects & Effect.SETS))
+
+
+def _gone(state: State) -> CommitFailed | None:
+    """Return what it means that a transaction is not there any more. None if it is."""
+    return {State.LOST: CommitFailed(LOST), State.ENDED: CommitRefused(ENDED)}.get(state)
