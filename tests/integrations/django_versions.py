@@ -9,13 +9,10 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
-from xml.etree import ElementTree as ET
 
-from tests import ROOT
+from tests.again import Run, run_again
 from tests.django_project import VERSION
 from tests.servers.available import Server, gone, want
 
@@ -53,21 +50,19 @@ DATABASES = ("sqlite", "postgresql", "mariadb")
 LEAST, LEAST_ON_EACH = 400, 90
 """The fewest tests that must pass with a version, and on each database."""
 VARIABLE = "ONCEONLY_DJANGO_VERSIONS"
-SECONDS = 500
 
 
-class Outcome(NamedTuple):
-    """What a run has reported: the tests that passed, by database, and all that it printed."""
+def by_database(run: Run) -> Counter[str]:
+    """Count the tests that passed on each database."""
+    return Counter(database for name in run.passed for database in DATABASES if f"[{database}" in name)
 
-    passed: Mapping[str, int]
-    total: int
-    output: str
 
-    def check(self) -> None:
-        """Check that enough tests passed on every database. Raises AssertionError."""
-        few = {name: self.passed.get(name, 0) for name in DATABASES if self.passed.get(name, 0) < LEAST_ON_EACH}
-        assert not few, f"fewer than {LEAST_ON_EACH} tests ran on {few}\n{self.output}"
-        assert self.total >= LEAST, f"{self.total} tests ran, fewer than {LEAST}\n{self.output}"
+def check(run: Run) -> None:
+    """Check that enough tests passed, and enough on every database. Raises AssertionError."""
+    run.check(LEAST)
+    found = by_database(run)
+    few = {name: found[name] for name in DATABASES if found[name] < LEAST_ON_EACH}
+    assert not few, f"fewer than {LEAST_ON_EACH} tests passed on {few}\n{run.output}"
 
 
 def folder_of(version: str) -> Path:
@@ -99,31 +94,8 @@ def _install(version: str, above: Path, folder: Path) -> None:
                 raise
 
 
-def run_on(version: str, report: Path) -> Outcome:
+def run_on(version: str, report: Path) -> Run:
     """Run the tests with a version. Raises AssertionError, with all that was printed, if one has failed."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment[VERSION] = version
-    environment["PYTHONPATH"] = os.pathsep.join([str(folder_of(version)), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(folder_of(version)), *filter(None, [os.environ.get("PYTHONPATH")])])
     chosen = " and ".join(f"not {name}" for name in LEFT_OUT)
-    options = ("-q", "-p", "no:cacheprovider", "-n", "0", "-m", "", "-k", chosen, f"--junitxml={report}")
-    command = [sys.executable, "-m", "pytest", *options, *FILES]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stdout
-    return outcome(report, done.stdout)
-
-
-def outcome(report: Path, output: str) -> Outcome:
-    """Read what pytest has reported as JUnit's XML."""
-    cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has written it
-    names = [case.get("name", "") for case in cases if not len(case)]  # a failure and a skip are elements within
-    passed = Counter(database for name in names for database in DATABASES if f"[{database}" in name)
-    return Outcome(passed, len(names), output)
+    return run_again(FILES, report, "-k", chosen, environment={VERSION: version, "PYTHONPATH": path})

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.again import Run, read_report
 from tests.django_project import VERSION, check_version
-from tests.integrations.django_versions import FILES, LEAST, LEFT_OUT, ONCE, VERSIONS, Outcome, outcome, run_on
+from tests.integrations.django_versions import DATABASES, FILES, LEAST, LEFT_OUT, ONCE, VERSIONS, by_database, check, run_on
 from tests.servers.available import MARIADB, MEASURED, POSTGRESQL, need
 
-ENOUGH = {"sqlite": LEAST, "postgresql": LEAST, "mariadb": LEAST}
+ENOUGH = [f"test_a[{database}]" for database in DATABASES for _ in range(LEAST)]
 
 
 @pytest.mark.slow
@@ -23,9 +24,9 @@ def test_everything_works_with_each_version(version: str, tmp_path: Path) -> Non
         need(server)
     started = time.monotonic()
     found = run_on(version, tmp_path / "report.xml")
-    found.check()
-    cells = ", ".join(f"{count} on {database}" for database, count in found.passed.items())
-    MEASURED.append(f"Django {version}: {found.total} tests ({cells}) in {time.monotonic() - started:.0f} s")
+    check(found)
+    cells = ", ".join(f"{count} on {database}" for database, count in by_database(found).items())
+    MEASURED.append(f"Django {version}: {found.count()} tests ({cells}) in {time.monotonic() - started:.0f} s")
 
 
 def test_each_file_of_djangos_tests_is_in_the_matrix() -> None:
@@ -38,15 +39,16 @@ def test_each_file_of_djangos_tests_is_in_the_matrix() -> None:
 
 def test_a_run_that_tested_too_little_fails(tmp_path: Path) -> None:
     """Control: nothing, one database less, and too few tests."""
-    Outcome(ENOUGH, LEAST, "").check()
+    check(Run(ENOUGH, ""))
     report = tmp_path / "report.xml"
     cases = '<testcase name="test_a[sqlite]"/><testcase name="test_b[mariadb-x]"><skipped/></testcase><testcase name="test_c"/>'
     report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
-    found = outcome(report, "")
-    assert (found.passed, found.total) == ({"sqlite": 1}, 2)
-    for wrong in (found, Outcome(ENOUGH, LEAST - 1, ""), Outcome({**ENOUGH, "mariadb": 0}, LEAST, "")):
+    found = read_report(report, "")
+    assert (found.passed, by_database(found)) == (["test_a[sqlite]", "test_c"], {"sqlite": 1})
+    without = [each for each in ENOUGH if "mariadb" not in each]
+    for wrong in (found, Run(ENOUGH[: LEAST - 1], ""), Run(without, "")):
         with pytest.raises(AssertionError, match="fewer than"):
-            wrong.check()
+            check(wrong)
 
 
 def test_tests_notice_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
