@@ -6,15 +6,12 @@ that cannot be installed is a loud skip, and with CI=true a failure.
 """
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tests.again import Run, run_again
+from tests.apart import folder_with
 from tests.django_project import VERSION
-from tests.servers.available import Server, gone, want
 
 VERSIONS = ("4.2.30", "5.1.15")
 """The newest of each series, besides the version in constraints.txt, which all other tests use."""
@@ -67,31 +64,8 @@ def check(run: Run) -> None:
 
 def folder_of(version: str) -> Path:
     """Return the folder of a version, which is installed if it is not there yet. Skips the test, or fails it with CI=true."""
-    want(f"Django {version}")
-    above = Path(os.environ.get(VARIABLE) or sys.prefix)
-    folder = above / f"django-{version}"
-    if not (folder / "django").is_dir():
-        try:
-            _install(version, above, folder)
-        except (OSError, subprocess.SubprocessError) as error:
-            told = getattr(error, "stderr", None) or error
-            reason = f"Django {version} cannot be installed into {folder}, see {VARIABLE}: {told}"
-            raise gone(Server(f"Django {version}", VARIABLE, ""), reason) from error
-    return folder
-
-
-def _install(version: str, above: Path, folder: Path) -> None:
-    """Install into a new folder and rename it, so that nobody finds half of a version."""
-    with TemporaryDirectory(dir=above, prefix="django-") as name:
-        whole = Path(name, "whole")
-        options = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--target", str(whole))
-        command = [sys.executable, "-m", "pip", "install", *options, f"django=={version}"]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        try:
-            whole.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another process was faster
-                raise
+    named = os.environ.get(VARIABLE)
+    return folder_with(f"django=={version}", f"django-{version}", above=Path(named) if named else None, variable=VARIABLE)
 
 
 def run_on(version: str, report: Path) -> Run:
