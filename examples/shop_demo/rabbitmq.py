@@ -16,6 +16,8 @@ SECONDS_TO_START = 60
 PORTS = range(11_000, 22_000)
 """Those of servers that tests and examples start. Linux gives ports above 32,768 to clients, other systems above 49,152."""
 _GIVEN: set[int] = set()
+PROGRAMS = "ONCEONLY_RABBITMQ_PROGRAMS"
+"""The variable that names another directory with the programs, which are run as the user who asks."""
 _BINARIES = "/usr/lib/rabbitmq/bin:/opt/homebrew/sbin:/usr/local/sbin"
 
 
@@ -102,7 +104,8 @@ class OwnRabbitMQ:
 
 def programs() -> tuple[str, str] | None:
     """Find `rabbitmq-server` and `rabbitmqctl`; gives None where they are not installed."""
-    server, control = (shutil.which(name, path=_BINARIES) for name in ("rabbitmq-server", "rabbitmqctl"))
+    path = os.environ.get(PROGRAMS, _BINARIES)
+    server, control = (shutil.which(name, path=path) for name in ("rabbitmq-server", "rabbitmqctl"))
     return None if server is None or control is None else (server, control)
 
 
@@ -151,4 +154,4 @@ def _answers(port: int) -> bool:
 
 
 def _user() -> str | None:
-    return "rabbitmq" if os.geteuid() == 0 else None  # as its own scripts do
+    return "rabbitmq" if os.geteuid() == 0 and PROGRAMS not in os.environ else None  # as its own scripts do

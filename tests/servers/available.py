@@ -61,6 +61,9 @@ NATS = Server("NATS", "ONCEONLY_NATS", "nats://127.0.0.1:4222")
 
 SERVERS = (POSTGRESQL, MARIADB, RABBITMQ, REDIS, NATS)
 
+POSTGRESQL_PROGRAMS = "ONCEONLY_POSTGRESQL_PROGRAMS"
+"""The variable that names the directory of PostgreSQL's own programs; otherwise they are Debian's, or on the path."""
+
 MISSING: set[Server] = set()
 """What this session looked for and did not find; the summary line names it."""
 
@@ -245,12 +248,14 @@ def own_postgresql(replicated: OwnPostgresql | None = None) -> Iterator[OwnPostg
     Started as a standby, one with `replicated` follows that server, whose commits of now it has.
     """
     want(POSTGRESQL.name)
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(it) for it in [shutil.which("initdb")] if it]
-    if not found:
+    named = os.environ.get(POSTGRESQL_PROGRAMS)
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found = Path(named, "initdb") if named else installed[-1] if installed else shutil.which("initdb")
+    if found is None:
         raise gone(POSTGRESQL, "PostgreSQL's own programs, initdb and pg_ctl, are not installed")
     with TemporaryDirectory(prefix="onceonly-postgresql-", ignore_cleanup_errors=True) as name:
         shutil.chown(name, *_owner())
-        server = OwnPostgresql(found[-1].parent, Path(name), replicated)
+        server = OwnPostgresql(Path(found).parent, Path(name), replicated)
         try:
             yield server
         finally:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from zlib import crc32
 
 from tests.servers.available import Server, gone, want
 
@@ -45,6 +46,7 @@ root=$1; shift
 for each in proc dev sys tmp; do mount --rbind "/$each" "$root/$each"; done
 while [ "$1" != -- ]; do mkdir -p "$root$2"; mount --rbind "$1" "$root$2"; shift 2; done
 shift
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 exec chroot "$root" "$@"
 """
 
@@ -58,8 +60,9 @@ class Release(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Return where they are unpacked."""
-        return Path(os.environ.get(VARIABLE) or Path(sys.prefix, "debian")) / self.name.lower().replace(" ", "-")
+        """Return where they are unpacked. Other packages have another folder."""
+        above = Path(os.environ.get(VARIABLE) or Path(sys.prefix, "debian"))
+        return above / f"{self.name.lower().replace(' ', '-')}-{crc32(repr(self).encode()):08x}"
 
 
 def root_of(release: Release) -> Path:

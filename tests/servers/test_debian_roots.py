@@ -26,10 +26,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_program_runs_in_a_root_of_its_own(folder: Path) -> None:
     """With its own libraries; nothing stays mounted, and nothing else is left in the directory."""
     root = root_of(HELLO)
-    assert (root, root_of(HELLO)) == (folder / "hello", root)
+    assert (root, root_of(HELLO)) == (HELLO.folder, root)
     done = subprocess.run(inside(root, "/usr/bin/hello"), capture_output=True, text=True, check=True)
     assert done.stdout == "Hello, world!\n"
-    assert sorted(each.name for each in folder.iterdir()) == ["hello", "hello.lock"]
+    assert sorted(each.name for each in folder.iterdir()) == [root.name, f"{root.name}.lock"]
     assert str(root) not in Path("/proc/mounts").read_text()
 
 
@@ -43,7 +43,7 @@ def test_a_version_that_the_mirror_lacks_is_told(folder: Path, monkeypatch: pyte
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="cannot be had"):
         root_of(GONE)
-    assert [each.name for each in folder.iterdir()] == ["hello.lock"]
+    assert [each.name for each in folder.iterdir()] == [f"{GONE.folder.name}.lock"]
 
 
 def test_without_root_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,10 @@ def test_without_root_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_that_is_there_is_taken(folder: Path) -> None:
     """Without apt."""
-    (folder / "hello").mkdir()
-    assert root_of(HELLO) == folder / "hello"
+    HELLO.folder.mkdir()
+    assert root_of(HELLO) == HELLO.folder
+    assert HELLO.folder.parent == GONE.folder.parent == folder
+    assert HELLO.folder != GONE.folder
 
 
 def test_the_commands_own_process_runs_inside(tmp_path: Path) -> None:
