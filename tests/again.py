@@ -35,7 +35,7 @@ def run_again(
     *options: str,
     environment: Mapping[str, str] | None = None,
     python: Sequence[str] = (sys.executable,),
-    seconds: float = 500,
+    seconds: float = 800,
 ) -> Run:
     """Run these files and directories with pytest, and these variables in its environment; `report` is a file for its report.
 
