@@ -429,6 +429,25 @@ async def test_documents_of_others_are_not_read_from_the_stores_collection(docum
             await documents.read("k", [DocumentAddress(collection, (1,))])
 
 
+async def test_a_change_stream_has_each_committed_write_once(url: str, documents: MongoDBDocuments) -> None:
+    """And none of a transaction that was refused. Who reads changes instead of messages relies on it."""
+    async with AsyncMongoClient(url.partition("&")[0]) as client:
+        orders = client.get_default_database()["orders"]
+        async with await orders.watch(max_await_time_ms=100) as stream:
+            assert await documents.save_together(Change(key="a", body=b"{}"), [write(1), write(2)]) is not None
+            refused = [write(3), write(1, b'{"a":2}', "another version")]
+            assert await documents.save_together(Change(key="b", body=b"{}"), refused) is None
+            assert await documents.save_together(Change(key="c", body=b"{}"), [write(1, b'{"a":4}'), write(4)]) is not None
+            seen: list[int] = []
+            async with asyncio.timeout(60):
+                async for change in stream:
+                    seen.append(change["documentKey"]["_id"])
+                    if seen[-1] == 4:
+                        break
+            assert sorted(seen) == [1, 1, 2, 4]
+            assert await stream.try_next() is None
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # the driver leaves them to the garbage collector
 async def test_what_is_acknowledged_is_whole_after_a_crash_of_the_server() -> None:

@@ -22,6 +22,7 @@ from tests.servers.available import (
     POSTGRESQL,
     RABBITMQ,
     REDIS,
+    SERVERS,
     Server,
     mariadb_database,
     need,
@@ -144,11 +145,13 @@ async def test_every_flight_counts_once_on_a_newer_release(new: NewServer, kind:
     )
 
 
-@pytest.mark.parametrize("server", [POSTGRESQL, RABBITMQ, REDIS, NATS], ids=lambda server: server.name)
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
 async def test_a_server_says_which_version_it_is(server: Server) -> None:
     """Control: that of this machine is not taken for a newer one."""
     url = need(server)
-    assert re.match(r"\d+\.\d+", await version_of(url))
+    found = await version_of(url)
+    assert re.match(r"\d+\.\d+", found)
+    MEASURED.append(f"the {server.name} of this session is {found}")
     with pytest.raises(AssertionError):
         await checked(POSTGRESQL_18._replace(version="0.0"), url)
 
