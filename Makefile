@@ -75,7 +75,8 @@ test-slow: .venv/emulators
 # * the longest runs with faults, hostile messages beside RabbitMQ and as arguments, servers that are silent, terminals without
 #   UTF-8, probes, programs of pages, benchmarks, and the dashboard beside a million rows and for a day.
 # It has the tests of Django once more with each other version of it, which they install: tests/integrations/django_versions.py.
-# Three processes: the tests with servers need many connections, and PostgreSQL allows 100.
+# Its PostgreSQL is the newest release, which allows more connections than the one of the machine: with four processes, the
+# tests need more than 100.
 NOT_IN_CI := dashboard/test_scale.py dashboard/test_sharing.py \
 	adversary/test_hosts.py adversary/test_silent_servers.py adversary/test_handlers.py adversary/test_fault_runs.py \
 	adversary/test_fault_runs_on_databases.py adversary/test_wire_elsewhere.py \
@@ -86,11 +87,9 @@ NOT_IN_CI := dashboard/test_scale.py dashboard/test_sharing.py \
 	servers/test_probes.py adapters/postgresql/test_silence.py faults/test_cut_commits.py faults/test_three_drivers.py \
 	adversary/test_cli.py cli/test_health.py cli/test_documents_commands.py cli/test_metrics.py cli/test_away.py
 
-# It cancels receives faster than psycopg closes their connections, and beside two other processes the server may run out of them.
-ALONE := tests/conformance/test_postgresql.py::TestPostgresqlQueue::test_a_cancelled_receive_loses_nothing[postgresql+psycopg]
-
 test-ci: .venv/emulators
-	$(PYTEST) --numprocesses 3 -m "slow and not soak and not repeated" $(NOT_IN_CI:%=--ignore tests/%) --deselect "$(ALONE)"
+	$(BIN)/python -m tests.servers.with_release POSTGRESQL_18 \
+		$(PYTEST) -m "slow and not soak and not repeated" $(NOT_IN_CI:%=--ignore tests/%)
 
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators

@@ -215,8 +215,11 @@ class OwnPostgresql:
             copy = ("--checkpoint", "fast", "--no-sync", "--write-recovery-conf", "--dbname", primary.url)
             self._run("pg_basebackup", "--pgdata", self._data, *copy)
 
-    def start(self, *, standby: bool = False, listening: str = "127.0.0.1", trusting: str = "") -> None:
-        """Start it and wait until it answers, at these addresses, also for clients of another network."""
+    def start(self, *settings: str, standby: bool = False, listening: str = "127.0.0.1", trusting: str = "") -> None:
+        """Start it with these settings, `name=value`, and wait until it answers.
+
+        It listens at these addresses, also for clients of another network that is trusted.
+        """
         if trusting:
             with (self._data / "pg_hba.conf").open("a") as rules:
                 rules.write(f"host all all {trusting} trust\n")
@@ -224,7 +227,8 @@ class OwnPostgresql:
             signal = self._data / "standby.signal"
             signal.touch()
             shutil.chown(signal, *_owner())
-        options = f"-p {self.port} -c listen_addresses={listening} -c unix_socket_directories= -c shared_buffers=16MB"
+        named = ("unix_socket_directories=", "shared_buffers=16MB", f"listen_addresses={listening}", *settings)
+        options = " ".join([f"-p {self.port}", *(f"-c {each}" for each in named)])
         self._run("pg_ctl", "--pgdata", self._data, "--log", self._log, "--wait", "--options", options, "start")
 
     def promote(self) -> None:

@@ -80,7 +80,7 @@ def _postgresql_programs(_folder: Path) -> Mapping[str, str]:
 @contextmanager
 def _postgresql(_folder: Path) -> Iterator[str]:
     with own_postgresql() as server:
-        server.start()
+        server.start("max_connections=400", "shared_buffers=128MB")
         yield server.url
 
 

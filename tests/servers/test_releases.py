@@ -58,10 +58,10 @@ class Selection(NamedTuple):
         return f"{self.new.server.name} {self.new.version}"
 
 
-OF_POSTGRESQL = ("tests/adapters/postgresql", "tests/conformance/test_postgresql.py")
-"""The files that `make test-ci` runs; `make test-slow` has those of SQL in general as well."""
 SELECTIONS = (
-    Selection(POSTGRESQL_18, (*OF_POSTGRESQL, "tests/sql", "tests/conformance", "tests/faults"), "postgresql", 1000),
+    Selection(
+        POSTGRESQL_18, ("tests/adapters/postgresql", "tests/sql", "tests/conformance", "tests/faults"), "postgresql", 1000
+    ),
     Selection(MARIADB_11_8, ("tests/adapters/mariadb", "tests/sql", "tests/conformance"), "mariadb", 600),
     Selection(REDIS_8, ("tests/adapters/redis", "tests/conformance"), "redis", 300),
     Selection(VALKEY_9, ("tests/adapters/redis", "tests/conformance"), "redis", 300),
@@ -87,15 +87,6 @@ async def once_more(chosen: Selection, report: Path) -> None:
         )
         found.check(chosen.least)
         MEASURED.append(f"{chosen.name}: {found.count()} tests in {time.monotonic() - since:.0f} s")
-
-
-@pytest.mark.slow
-@pytest.mark.longest
-@pytest.mark.timeout(SECONDS)
-async def test_the_adapter_of_postgresql_keeps_its_promises_on_its_newest_release(tmp_path: Path) -> None:
-    """With asyncpg; psycopg is in the run of `make test-slow`."""
-    chosen = Selection(POSTGRESQL_18, OF_POSTGRESQL, "not psycopg", 400)
-    await once_more(chosen, tmp_path / "report.xml")
 
 
 @pytest.mark.slow

@@ -92,7 +92,8 @@ async def test_tables_that_this_user_may_not_read_are_a_set_up_error(url: str, t
     stranger = f"stranger_{uuid4().hex[:8]}"
     await on_postgresql(f"CREATE ROLE {stranger} LOGIN", url=url)
     try:
-        settings = Settings(name="shop", store=url.replace("root@", f"{stranger}@"), transport=f"sqlite:///{tmp_path}/q.db")
+        store = make_url(url).set(username=stranger).render_as_string(hide_password=False)
+        settings = Settings(name="shop", store=store, transport=f"sqlite:///{tmp_path}/q.db")
         with pytest.raises(SetupError, match="permission denied for table onceonly_schema"):
             async with open_store(settings):
                 pass

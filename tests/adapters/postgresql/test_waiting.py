@@ -97,6 +97,6 @@ async def test_a_key_that_somebody_has_is_waited_for_as_long_as_asked(database: 
 
 async def test_without_a_server_nothing_was_done_for_sure(url: str) -> None:
     """Nobody listens there: COMMIT was never said, so it is not OutcomeUnknown."""
-    async with opened(url.replace(":5432", ":1")) as nowhere:
+    async with opened(make_url(url).set(port=1).render_as_string(hide_password=False)) as nowhere:
         with pytest.raises(CommitFailed):
             await SqlTransactions(nowhere, "shop").open(asking("a1"))
