@@ -36,6 +36,7 @@ from tests.servers.available import (
     is_quick,
     look_for_hanging,
     mariadb_database,
+    missing_lines,
     note_hanging,
     postgresql_database,
     redis_place,
@@ -242,6 +243,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was measured, and what was not tested."""
     for line in MEASURED:
         terminalreporter.write_line(f"measured: {line}")
-    for server in sorted(MISSING):
-        problem = "does not answer" if "://" in server.default else "is not installed"
-        terminalreporter.write_line(f"!!! NOT TESTED: {server.name} {problem}, see {server.variable}", red=True, bold=True)
+    for line in missing_lines(MISSING):
+        terminalreporter.write_line(line, red=True, bold=True)

@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,7 +85,9 @@ def need(server: Server) -> str:
     """
     url = server.url
     if server in MISSING or not server.answers():
-        raise gone(server, f"{server.name} does not answer at {urlsplit(url).hostname}: start it, or set {server.variable}")
+        raise gone(
+            server, f"{server.name} does not answer at {urlsplit(url).hostname}: run `make servers`, or set {server.variable}"
+        )
     if url not in _WORKING:
         if is_silent(url):
             raise gone(server, note_hanging(server))
@@ -127,6 +129,17 @@ def gone(server: Server, reason: str) -> BaseException:
     """Return what skips a test for want of a server, loudly; with CI=true it fails the test."""
     MISSING.add(server)
     return pytest.fail.Exception(reason) if is_ci() else pytest.skip.Exception(reason)
+
+
+def missing_lines(missing: Collection[Server]) -> list[str]:
+    """Return the last lines about what is missing, and what `make servers` would add."""
+    lines = []
+    for server in sorted(missing):
+        problem = "does not answer" if "://" in server.default else "is not installed"
+        lines.append(f"!!! NOT TESTED: {server.name} {problem}, see {server.variable}")
+    if addable := [server.name for server in SERVERS if server in missing and server.variable not in os.environ]:
+        lines.append(f"!!! `make servers` installs and starts {', '.join(addable)} (Debian or Ubuntu, as root)")
+    return lines
 
 
 def is_ci() -> bool:
