@@ -7,7 +7,7 @@ EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 # What the benchmarks compare with and pip does not install.
 BENCH_NODE := graphile-worker@0.17.3 pg@8.23.1
 
-.PHONY: demo demo-shop test-quick test test-ci test-slow test-all check format verify docs pictures bench
+.PHONY: servers demo demo-shop test-quick test test-ci test-slow test-all check format verify docs pictures bench
 
 # The distributions of packages/, which the library does not need.
 PACKAGES := \
@@ -44,6 +44,10 @@ ARQ := arq==0.28.0
 	@if npm --version >/dev/null 2>&1 && npm install --prefix .venv/emulators-node --no-save --no-audit --no-fund \
 		--no-package-lock --loglevel=error $(EMULATORS_NODE) >/dev/null; then touch $@; \
 	else echo "!!! npm is missing or cannot install: NO EMULATOR OF AZURE STORAGE AND COSMOS DB, their tests are skipped" >&2; fi
+
+# The servers that tests and benchmarks use. It needs no .venv; what answers already is left as it is.
+servers:
+	@$(PYTHON) -B -m tests.servers.install
 
 demo: .venv/ready
 	$(BIN)/onceonly demo

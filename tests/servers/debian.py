@@ -1,35 +1,21 @@
 """Programs of Debian's packages that tests use: where one is missing and root may, it is installed, once for all processes."""
 
-import fcntl
 import os
 import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
 from tests.servers.available import MISSING, Server, gone
+from tests.servers.install.packages import install, installing
 
 # None of these is a server, but its absence is reported like a server's. What a variable names is not installed.
 CHROMIUM = Server("Chromium", "ONCEONLY_CHROMIUM", "chromium")
 FAKETIME = Server("faketime", "ONCEONLY_FAKETIME", "faketime")
 PGBOUNCER = Server("PgBouncer", "ONCEONLY_PGBOUNCER", "pgbouncer")
 PROMETHEUS = Server("Prometheus", "ONCEONLY_PROMETHEUS", "prometheus")
-PROGRAMS = (CHROMIUM, FAKETIME, PGBOUNCER, PROMETHEUS)
+DEBOOTSTRAP = Server("debootstrap", "ONCEONLY_DEBOOTSTRAP", "debootstrap")
+PROGRAMS = (CHROMIUM, DEBOOTSTRAP, FAKETIME, PGBOUNCER, PROMETHEUS)
 
 _SYSTEM = "/usr/sbin:/sbin:/usr/local/sbin"
-
-# Packages of services start them. `policy-rc.d` is how Debian is told not to; one that is there is left alone.
-_INSTALL = """
-policy=/usr/sbin/policy-rc.d
-if [ ! -e "$policy" ]; then
-    trap 'rm -f "$policy"' EXIT
-    printf '#!/bin/sh\\nexit 101\\n' >"$policy"
-    chmod 755 "$policy"
-fi
-quickly="--quiet --option Acquire::Retries=0 --option Acquire::http::Timeout=20 --option DPkg::Lock::Timeout=120"
-install() { apt-get $quickly install --yes --no-install-recommends "$1"; }
-install "$1" || { apt-get $quickly update && install "$1"; }
-"""
 
 
 def program(wanted: Server) -> str:
@@ -68,13 +54,7 @@ def _may_install(wanted: Server) -> bool:
 
 def _install(wanted: Server) -> str | None:
     """Install a package. The installation goes on, and keeps the others waiting, when this test runs into its time limit."""
-    with (Path(tempfile.gettempdir()) / "onceonly-debian.log").open("ab") as log:
-        fcntl.flock(log, fcntl.LOCK_EX)  # held until the last process that has the file has closed it
+    with installing() as log:
         if _find(wanted) is None:
-            command = ["sh", "-c", _INSTALL, "sh", wanted.default]
-            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            installing = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-            installing.wait()
+            install([wanted.default], log)
     return _find(wanted)
