@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.model.destination import Carrier, read_destination
@@ -10,6 +9,7 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.carrier import MessageCarrier
 from onceonly.ports.transport import Transport
+from onceonly.queues.forwarding import ForwardingTransport
 from onceonly.systems.carriers import carrier_names, open_carrier
 
 __all__ = ["CarryingTransport"]
@@ -19,16 +19,13 @@ _log = EventLogger(logging.getLogger("onceonly.transport"))
 _LOGGED = LoggedKeys()
 
 
-class CarryingTransport:
+class CarryingTransport(ForwardingTransport):
     """A transport whose messages to carriers are sent by them. Each is opened when it is needed first."""
 
     def __init__(self, transport: Transport, endpoint: str) -> None:
-        self._transport: Any = transport
+        super().__init__(transport)
         self._endpoint = endpoint
         self._open: dict[str, MessageCarrier] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Send these; see the port."""

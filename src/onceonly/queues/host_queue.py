@@ -5,7 +5,6 @@ host's endpoint is one: such a message carries its due time, and `hosted` return
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,22 +14,20 @@ from onceonly.model.message import Send
 from onceonly.model.record import Answer
 from onceonly.ports.environment import Clock
 from onceonly.ports.transport import Transport
+from onceonly.queues.forwarding import ForwardingTransport
 
 __all__ = ["HostQueueTransport"]
 
 
-class HostQueueTransport:
+class HostQueueTransport(ForwardingTransport):
     """A transport that sends what is for its own endpoint to the queue from which the endpoint's host receives."""
 
     def __init__(self, transport: Transport, endpoint: str, destination: Destination, *, clock: Clock) -> None:
-        self._transport: Any = transport
+        super().__init__(transport)
         self._endpoint, self._clock = endpoint, clock
         self._to = write_destination(destination)
         rules = [rule for rule in transport.traits.destinations if rule.kind == destination.kind]
         self._longest = rules[0].longest_delay if rules else 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
     async def send(self, sends: Sequence[Send]) -> tuple[Answer, ...]:
         """Send these; see the port."""
