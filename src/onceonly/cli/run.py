@@ -1,5 +1,8 @@
 """`onceonly run`: endpoints in supervised processes, until a signal."""
 
+import logging
+import platform
+import sys
 from contextlib import nullcontext
 from typing import Annotated
 
@@ -72,6 +75,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
             freeze=freeze,
         )
         log_to_stderr(json_lines=plan.json_logs, level=plan.log_level)
+        _warn_without_lock()
         if early is not None:
             from onceonly.cli.supervision import run_supervised
 
@@ -85,3 +89,13 @@ def run(  # noqa: PLR0913 - one parameter for each option
 
             code = run_debugged(plan)
     raise typer.Exit(code)
+
+
+def _warn_without_lock() -> None:
+    """Warn if the global interpreter lock is off, as in a free-threaded build. No test has run without it."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return
+    from onceonly.formats.log_events import EventLogger
+
+    log = EventLogger(logging.getLogger("onceonly"))
+    log.warning("not tested without the global interpreter lock", extra={"python": platform.python_version()})
