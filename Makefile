@@ -7,7 +7,7 @@ EMULATORS_NODE := azurite@3.35.0 @vercel/cosmosdb-server@1.0.1 axe-core@4.14.1
 # What the benchmarks compare with and pip does not install.
 BENCH_NODE := graphile-worker@0.17.3 pg@8.23.1
 
-.PHONY: servers demo demo-shop test-quick test test-ci test-slow test-all check format verify docs pictures bench
+.PHONY: servers demo demo-shop test-quick test test-ci test-slow test-all test-pythons floors newest check format verify docs pictures bench
 
 # The distributions of packages/, which the library does not need.
 PACKAGES := \
@@ -98,6 +98,20 @@ test-ci: .venv/emulators
 # The same as `make test-slow`, and the long runs.
 test-all: .venv/emulators
 	$(PYTEST) -m "slow or soak"
+
+# Tests with other interpreters and other versions of dependencies. They are part of `make test-slow`: tests/versions. An interpreter
+# is looked for on this machine, then in Debian's packages; the environments are made once and take minutes.
+VERSIONS := $(BIN)/pytest --numprocesses 0 -m "" tests/versions
+
+test-pythons: .venv/emulators
+	$(VERSIONS)/test_pythons.py
+
+floors: .venv/emulators
+	$(VERSIONS)/test_floors.py -k "not newest"
+
+newest: .venv/emulators
+	@rm -f .venv/newest/ready
+	$(VERSIONS)/test_floors.py -k newest
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

@@ -77,7 +77,7 @@ def write_configuration(path: Path, settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def kafka_node() -> Iterator[KafkaNode]:
-    """Format and start a node in a folder of its own, removed at the end. Raises RuntimeError, with what it said, if it fails."""
+    """Format and start a node in a folder of its own, removed at the end. Raises RuntimeError with its output if it fails."""
     home = kafka_home()
     port, controller_port = free_port(), free_port()
     with TemporaryDirectory(prefix="onceonly-kafka-", ignore_cleanup_errors=True) as name:

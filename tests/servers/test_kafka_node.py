@@ -70,7 +70,9 @@ def test_a_node_keeps_its_folder_when_it_is_killed(home: Path) -> None:
     assert calls == ["kafka-storage.sh", "kafka-server-start.sh", "kafka-server-start.sh"]
 
 
-@pytest.mark.parametrize(("script", "words"), [("kafka-storage.sh", "does not format"), ("kafka-server-start.sh", "does not start")])
+@pytest.mark.parametrize(
+    ("script", "words"), [("kafka-storage.sh", "does not format"), ("kafka-server-start.sh", "does not start")]
+)
 def test_what_fails_is_told(home: Path, script: str, words: str) -> None:
     """With what it said."""
     write_script(home, script, FAILS)

@@ -36,6 +36,8 @@ TOOLS = (
     "uvicorn",
 )
 """What the tests themselves need, of the extra `dev`, in the versions of constraints.txt."""
+UNPINNED = ("opentelemetry-sdk",)
+"""Those whose versions follow from a lowest one."""
 
 
 def declared(project: Path = ROOT / "pyproject.toml") -> list[Requirement]:
@@ -73,4 +75,6 @@ def differences(folder: Path, pins: dict[str, str]) -> Sequence[str]:
     """Return what is installed in a folder of packages in another version than that of constraints.txt, in order."""
     found: Iterable[Distribution] = distributions(path=[str(folder)])
     versions = {canonicalize_name(each.name): each.version for each in found}
-    return [f"{name} {pins[name]} -> {versions[name]}" for name in sorted(pins.keys() & versions) if versions[name] != pins[name]]
+    return [
+        f"{name} {pins[name]} -> {versions[name]}" for name in sorted(pins.keys() & versions) if versions[name] != pins[name]
+    ]

@@ -1,7 +1,7 @@
 """Interpreters of other versions of Python: those on this machine, and those of Debian's packages.
 
-Looked for in this order: the programs that ONCEONLY_PYTHONS names, the path, the folders of pyenv, and packages of Debian, which
-are downloaded (`debian_roots`). A version that none of them has is a loud skip, and with CI=true a failure.
+They are looked for in this order: the programs that ONCEONLY_PYTHONS names, the path, the folders of pyenv, and packages of
+Debian, which are downloaded (`debian_roots`). A version that none of them has is a loud skip, and with CI=true a failure.
 
 An interpreter of a newer Debian needs the C library of that release. Its program is changed to load the one in its own folder,
 and then it runs like any other: without `chroot`, and with the programs of this machine.

@@ -87,6 +87,8 @@ def test_debians_interpreter_runs_on_this_machine(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(interpreters, "_installed", lambda _: iter(()))
     found = interpreter_of("3.14")
     assert "debian" in found.program.parts
-    script = "import ctypes, lzma, sqlite3, ssl, subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1)'], check=True)"
+    script = (
+        "import ctypes, lzma, sqlite3, ssl, subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1)'], check=True)"
+    )
     done = interpreters.subprocess.run([str(found.program), "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
