@@ -29,7 +29,10 @@ _BETWEEN = 0.05  # seconds between two looks at a process that does not answer y
 
 
 class Emulator(NamedTuple):
-    """A program that behaves like a service: the service's name, and where `make .venv/emulators` puts the program."""
+    """A program that behaves like a service: the service's name, and where `make .venv/emulators` puts the program.
+
+    The place may have wildcards. The tests may run with another Python than the emulators.
+    """
 
     name: str
     program: str
@@ -53,8 +56,9 @@ def program_of(emulator: Emulator) -> str:
     named = os.environ.get(VARIABLE)
     folders = [Path(named)] if named else [Path(sys.prefix), ROOT / ".venv"]
     for folder in folders:
-        if found := shutil.which(str(folder / emulator.program)):
-            return found
+        for place in sorted(folder.glob(emulator.program)):
+            if found := shutil.which(place):
+                return found
     raise gone(emulator.server, f"{emulator.name} is not installed: run `make .venv/emulators`, or set {VARIABLE}")
 
 

