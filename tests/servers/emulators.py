@@ -57,7 +57,7 @@ def program_of(emulator: Emulator) -> str:
     folders = [Path(named)] if named else [Path(sys.prefix), ROOT / ".venv"]
     for folder in folders:
         for place in sorted(folder.glob(emulator.program)):
-            if found := shutil.which(place):
+            if found := shutil.which(str(place)):
                 return found
     raise gone(emulator.server, f"{emulator.name} is not installed: run `make .venv/emulators`, or set {VARIABLE}")
 
