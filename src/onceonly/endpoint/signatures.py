@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from onceonly.formats.annotations import signature_of
 from onceonly.model.retry import Retry
 
 POSSIBLE_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
@@ -76,7 +77,7 @@ class Function:
         except POSSIBLE_ERRORS as error:
             problems.append(f"an annotation cannot be resolved: {error}")
         parameters: list[Parameter] = []
-        for each in inspect.signature(self.call).parameters.values():
+        for each in signature_of(self.call).parameters.values():
             if each.kind in _VARIADIC:
                 problems.append(f"{each} cannot be injected: use named parameters")
             elif each.kind is inspect.Parameter.POSITIONAL_ONLY and parameters:

@@ -14,6 +14,7 @@ from typing import Any
 
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.host import host_of
+from onceonly.formats.annotations import annotations_of, signature_of
 from onceonly.model.errors import ConflictError, DriverMissing, RetryableError, SetupError
 from onceonly.model.hosted import HostedMessage, HostedOutcome
 
@@ -298,10 +299,10 @@ def _as_seen_by_the_host(function: _Function, hidden: Sequence[str]) -> Callable
 
     def decorate(serve: _Function) -> Callable[..., Awaitable[Any]]:
         made = wraps(function)(serve)
-        signature = inspect.signature(function)
+        signature = signature_of(function)
         shown = [each for name, each in signature.parameters.items() if name not in hidden]
         vars(made)["__signature__"] = signature.replace(parameters=shown)
-        made.__annotations__ = {name: each for name, each in function.__annotations__.items() if name not in hidden}
+        made.__annotations__ = {name: each for name, each in annotations_of(function).items() if name not in hidden}
         return made
 
     return decorate
@@ -388,7 +389,7 @@ def _key_of_tick(given: Sequence[object]) -> str:
 def _check_transactional(function: _Function, sessions: Sessions | None) -> None:
     """Raise SetupError unless a function takes a transaction, of the kind that its options give it."""
     name = getattr(function, "__name__", repr(function))
-    if inspect.isroutine(function) and "tx" not in inspect.signature(function).parameters:
+    if inspect.isroutine(function) and "tx" not in signature_of(function).parameters:
         raise SetupError(f"{name} has no parameter tx, the transaction in which its work is done: add it")
     is_async = inspect.iscoroutinefunction(function)
     if is_async and sessions is not None:

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 
 from onceonly.endpoint import Endpoint
 from onceonly.endpoint.sender import OutsideSender
+from onceonly.formats.annotations import annotations_of, signature_of
 from onceonly.formats.log_events import EventLogger
 from onceonly.integrations.celery_carrier import app_of, name_of
 from onceonly.integrations.celery_messages import (
@@ -428,7 +429,7 @@ def injected_parameters(function: Callable[..., Any]) -> Mapping[str, type]:
 
 def _hints(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Return annotations as types. One whose name is known to type checkers only does not hide the others."""
-    for name, annotation in getattr(function, "__annotations__", {}).items():
+    for name, annotation in annotations_of(function).items():
         alone = type("alone", (), {"__annotations__": {name: annotation}})
         with suppress(NameError, TypeError, AttributeError, SyntaxError):
             yield from get_type_hints(alone, globalns=getattr(function, "__globals__", {})).items()
@@ -449,7 +450,7 @@ def injecting(function: Callable[..., Any]) -> Callable[..., Any]:
         if unit is None:
             return function(*args, **kwargs)
         if parameters is None:
-            positions = list(inspect.signature(function).parameters)
+            positions = list(signature_of(function).parameters)
             parameters = {name: (positions.index(name), kind) for name, kind in injected_parameters(function).items()}
         for name, (position, kind) in parameters.items():
             if name not in kwargs and position >= len(args):
@@ -474,7 +475,7 @@ class TaskArguments:
     @cached_property
     def _signature(self) -> inspect.Signature:
         injected = injected_parameters(self._function)
-        parameters = list(inspect.signature(self._function).parameters.values())[1 if self._is_bound else 0 :]
+        parameters = list(signature_of(self._function).parameters.values())[1 if self._is_bound else 0 :]
         return inspect.Signature([each for each in parameters if each.name not in injected])
 
     def check(self, *args: Any, **kwargs: Any) -> None:
