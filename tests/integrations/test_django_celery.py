@@ -57,10 +57,10 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @contextmanager
-def alias_on(name: str, folder: Path) -> Iterator[str]:
+def alias_on(name: str, folder: Path, *, suffix: str = "_celery") -> Iterator[str]:
     """Give a database with all tables an alias."""
     options = {"OPTIONS": {"timeout": 20}} if name == "sqlite" else {}
-    with migrated(name, folder, suffix="_celery", **options) as found:
+    with migrated(name, folder, suffix=suffix, **options) as found:
         yield found
 
 
@@ -73,8 +73,8 @@ def alias(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Make one, for what does not depend on it."""
-    with alias_on("sqlite", tmp_path_factory.mktemp("django")) as found:
+    """Make one, for what does not depend on it. Another one on SQLite may be there at the same time."""
+    with alias_on("sqlite", tmp_path_factory.mktemp("django"), suffix="_celery_alone") as found:
         yield found
 
 
@@ -325,7 +325,7 @@ def test_what_captured_encloses_is_stored(simple: DjangoPlace) -> None:
 def test_captured_outside_of_a_block_has_nothing_to_store_in(simple: DjangoPlace) -> None:
     """The error names the block."""
     tasks = DjangoTasks(simple)
-    with captured(simple.shop), pytest.raises(TransactionMisused, match=r"transaction.atomic\(using='sqlite_celery'\)"):
+    with captured(simple.shop), pytest.raises(TransactionMisused, match=r"transaction.atomic\(using='sqlite_celery_alone'\)"):
         tasks.plain.delay("a")
     with captured(simple.shop), pytest.raises(TransactionMisused, match="none is open"):
         tasks.note.delay("a")

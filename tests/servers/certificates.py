@@ -1,4 +1,7 @@
-"""Certificates for servers of the tests' own: an authority, a server named `localhost`, and a client."""
+"""Certificates for servers of the tests' own: an authority, a server named `localhost`, and a client.
+
+They have what RFC 5280 requires. Python checks that since 3.13 (`ssl.VERIFY_X509_STRICT`).
+"""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -37,6 +40,7 @@ def make_certificates(directory: Path) -> Certificates:
         signed = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([x509.DNSName(name)])
         begun = _begun(name, signed).issuer_name(authority.subject).add_extension(names, critical=False)
+        begun = begun.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         place.write_bytes(begun.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         form = serialization.PrivateFormat.PKCS8
         key_place.write_bytes(signed.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
@@ -61,7 +65,9 @@ def _authority(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
         encipher_only=False,
         decipher_only=False,
     )
-    return key, own.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    own = own.add_extension(usage, critical=True).add_extension(identifier, critical=False)
+    return key, own.sign(key, hashes.SHA256())
 
 
 def _begun(name: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

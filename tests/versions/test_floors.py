@@ -15,7 +15,7 @@ from tests.versions.floors import TOOLS, UNPINNED, declared, differences, lowest
 from tests.versions.selections import DRIVERS, NORMAL
 
 LEAST = 2000
-_PROCESSES = ("--numprocesses", "2", "--dist", "worksteal")
+_OPTIONS = ("--numprocesses", "2", "--dist", "worksteal", "--timeout", "600")
 
 
 def floors() -> Environment:
@@ -37,7 +37,7 @@ def run_drivers(environment: Environment, report: Path) -> str:
         need(server)
     python = str(made(environment).python)
     began = monotonic()
-    run = run_again(DRIVERS, report, *_PROCESSES, "-m", NORMAL, python=(python,), seconds=3000)
+    run = run_again(DRIVERS, report, *_OPTIONS, "-m", NORMAL, python=(python,), seconds=3000)
     run.check(LEAST)
     return f"{run.count()} tests in {monotonic() - began:.0f} s"
 

@@ -17,7 +17,8 @@ LEAST_QUICK, LEAST_SUITES = 2000, 1500
 LEAST_ON = {"sqlite": 200, "postgresql": 100, "rabbitmq": 40}
 """The fewest tests that must pass: of the quick ones, of the suites, and of those with a system in their names."""
 ENOUGH = [f"test_a[{system}]" for system in LEAST_ON for _ in range(LEAST_SUITES)]
-_PROCESSES = ("--numprocesses", "2", "--dist", "worksteal")
+_OPTIONS = ("--numprocesses", "2", "--dist", "worksteal", "--timeout", "600")
+"""A machine that has more to do gets more time for each test."""
 
 
 def environment_for(version: str, interpreter: Interpreter) -> Environment:
@@ -49,11 +50,11 @@ def test_everything_works_with_each_python(version: str, tmp_path: Path) -> None
     python = (str(made(environment_for(version, interpreter)).python),)
     began = monotonic()
     quick = run_again(
-        ["tests", "--ignore", "tests/verify"], tmp_path / "quick", *_PROCESSES, environment=QUICK, python=python, seconds=1800
+        ["tests", "--ignore", "tests/verify"], tmp_path / "quick", *_OPTIONS, environment=QUICK, python=python, seconds=1800
     )
     quick.check(LEAST_QUICK)
     between = monotonic()
-    suites = run_again(SUITES, tmp_path / "suites", *_PROCESSES, "-m", NORMAL, python=python, seconds=3000)
+    suites = run_again(SUITES, tmp_path / "suites", *_OPTIONS, "-m", NORMAL, python=python, seconds=3000)
     check_suites(suites)
     MEASURED.append(
         f"Python {interpreter.version}: {quick.count()} quick tests in {between - began:.0f} s,"
