@@ -236,3 +236,32 @@ async def test_a_write_that_is_cancelled_is_not_interrupted(connection: SQLiteCo
     await connection.execute("commit")
     cursor = await connection.cursor().execute("select count(*) from kept")
     assert await cursor.fetchall() == [(2,)]
+
+
+async def test_a_connection_whose_caller_was_cancelled_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the thread that has made it meanwhile: since Python 3.13, one that is left to the garbage collector is a warning."""
+    opened: list[sqlite3.Connection] = []
+    began, goes_on = threading.Event(), threading.Event()
+    inner = sqlite_connection.DatabaseFile.open
+
+    def open_late(file: sqlite_connection.DatabaseFile, **options: Any) -> Any:
+        began.set()
+        goes_on.wait()
+        found = inner(file, **options)
+        opened.append(found.connection)
+        return found
+
+    monkeypatch.setattr(sqlite_connection.DatabaseFile, "open", open_late)
+    connecting = connect(tmp_path / "shop.db", check_same_thread=False)
+
+    async def enter() -> None:
+        await connecting
+
+    task = asyncio.create_task(enter())
+    await asyncio.to_thread(began.wait)
+    task.cancel()
+    await asyncio.wait([task])
+    goes_on.set()
+    await asyncio.to_thread(connecting._thread.join)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("select 1")

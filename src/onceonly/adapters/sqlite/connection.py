@@ -49,6 +49,20 @@ class SQLiteConnection(aiosqlite.Connection):
             raise
         return self
 
+    def stop(self) -> asyncio.Future[Any] | None:
+        """Have its thread close the connection and end; see the driver.
+
+        A caller that is cancelled while it connects never has the connection, and the driver closes only what it has. Since
+        Python 3.13, SQLite's module warns of each connection that is left to the garbage collector.
+        """
+        if self._connection is None:
+            self._tx.put_nowait((None, self._close_unused))
+        return super().stop()
+
+    def _close_unused(self) -> None:
+        if self._opened is not None:
+            self._opened.connection.close()
+
     async def commit(self) -> None:
         """Commit. Raises Moved where its file was deleted or replaced."""
         await self._execute(self._commit)  # type: ignore[no-untyped-call]
