@@ -16,6 +16,7 @@ from tests import ROOT
 NOT_NEEDED = ("all", "bench", "dev")
 """The extras that name other extras, and tools."""
 TOOLS = (
+    "aio-pika",
     "cloudevents",
     "cryptography",
     "django-tasks",
