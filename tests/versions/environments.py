@@ -20,7 +20,7 @@ PACKAGES = tuple(sorted(str(each.parent.relative_to(ROOT)) for each in ROOT.glob
 _SECONDS = 1500
 
 
-class Environment(NamedTuple):
+class PythonEnvironment(NamedTuple):
     """The name of an environment, the interpreter it is made with, and what pip installs into it, step by step."""
 
     name: str
@@ -38,7 +38,7 @@ class Environment(NamedTuple):
         return self.folder / "bin" / "python"
 
 
-def made(environment: Environment) -> Environment:
+def made(environment: PythonEnvironment) -> PythonEnvironment:
     """Make an environment if it is not there yet. Skips the test, or fails it with CI=true, if pip cannot."""
     folder, ready = environment.folder, environment.folder / "ready"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def editable(extras: str = "") -> list[str]:
     return words + [word for each in PACKAGES for word in ("--editable", each)]
 
 
-def _make(environment: Environment) -> None:
+def _make(environment: PythonEnvironment) -> None:
     subprocess.run(
         [str(environment.interpreter), "-m", "venv", "--clear", "--without-pip", str(environment.folder)],
         check=True, capture_output=True, text=True, timeout=_SECONDS,
@@ -77,7 +77,7 @@ def _make(environment: Environment) -> None:
         )  # fmt: skip
 
 
-def _digest(environment: Environment) -> str:
+def _digest(environment: PythonEnvironment) -> str:
     """Return what changes when an environment must be made again: its steps, and the files that declare what is needed."""
     files = ["pyproject.toml", "constraints.txt", *(f"{each}/pyproject.toml" for each in PACKAGES)]
     texts = [repr(environment.steps), str(environment.interpreter), *((ROOT / each).read_text() for each in files)]

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from tests import ROOT
 from tests.again import run_again
 from tests.servers.available import MARIADB, MEASURED, NATS, POSTGRESQL, RABBITMQ, REDIS, need
-from tests.versions.environments import Environment, editable, made
+from tests.versions.environments import PythonEnvironment, editable, made
 from tests.versions.floors import TOOLS, UNPINNED, declared, differences, lowest, pinned
 from tests.versions.selections import DRIVERS, NORMAL
 
@@ -18,20 +18,20 @@ LEAST = 2000
 _OPTIONS = ("--numprocesses", "2", "--dist", "worksteal", "--timeout", "600")
 
 
-def floors() -> Environment:
+def floors() -> PythonEnvironment:
     """Return the environment with the lowest versions. What those need in turn is the newest that fits."""
     pins = pinned()
     tools = [each if each in UNPINNED else f"{each}=={pins[each]}" for each in TOOLS]
     with_library = ["--no-deps", "--no-build-isolation", *editable()]
-    return Environment("floors", Path(sys.executable), [[*lowest(declared()), *tools], with_library])
+    return PythonEnvironment("floors", Path(sys.executable), [[*lowest(declared()), *tools], with_library])
 
 
-def newest() -> Environment:
+def newest() -> PythonEnvironment:
     """Return the environment with the newest versions that pip found when it was made. `make newest` makes it again."""
-    return Environment("newest", Path(sys.executable), [["--upgrade", *editable("dev")]])
+    return PythonEnvironment("newest", Path(sys.executable), [["--upgrade", *editable("dev")]])
 
 
-def run_drivers(environment: Environment, report: Path) -> str:
+def run_drivers(environment: PythonEnvironment, report: Path) -> str:
     """Run the tests of all dependencies with an environment; gives the words for what was measured."""
     for server in (POSTGRESQL, MARIADB, RABBITMQ, REDIS, NATS):
         need(server)

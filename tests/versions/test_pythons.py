@@ -9,7 +9,7 @@ import pytest
 from tests import ROOT
 from tests.again import Run, run_again
 from tests.servers.available import MEASURED, POSTGRESQL, RABBITMQ, need
-from tests.versions.environments import Environment, editable, made
+from tests.versions.environments import PythonEnvironment, editable, made
 from tests.versions.interpreters import VERSIONS, Interpreter, interpreter_of
 from tests.versions.selections import NORMAL, QUICK, SUITES
 
@@ -21,12 +21,12 @@ _OPTIONS = ("--numprocesses", "2", "--dist", "worksteal", "--timeout", "600")
 """A machine that has more to do gets more time for each test."""
 
 
-def environment_for(version: str, interpreter: Interpreter) -> Environment:
+def environment_for(version: str, interpreter: Interpreter) -> PythonEnvironment:
     """Return an environment like that of the tests, as the Makefile makes it."""
     makefile = (ROOT / "Makefile").read_text().splitlines()
     without_dependencies = next(line.partition(":= ")[2] for line in makefile if line.startswith("ARQ := "))
     steps = [["--constraint", "constraints.txt", *editable("dev")], ["--no-deps", without_dependencies]]
-    return Environment(f"pythons/{version}", interpreter.program, steps)
+    return PythonEnvironment(f"pythons/{version}", interpreter.program, steps)
 
 
 def check_suites(run: Run) -> None:
