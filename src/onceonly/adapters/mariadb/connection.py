@@ -39,11 +39,12 @@ _ROLLBACK_TO = re.compile(r"\s*ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
 _ENDING = frozenset({1020, _LOCK_TIMEOUT, 1213, 3572})
 
 _EXECUTED_COMMENTS = r"(?:\s|;|--[^\n]*+|\#[^\n]*+|(?>/\*(?!M?!).*?\*/)|/\*M?!\d*+)*+"
-# https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/. `/*! ... */` and `/*M! ... */` are executed.
+# https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/, and those of MySQL.
+# `/*! ... */` and `/*M! ... */` are executed.
 _COMMITTING = re.compile(
     rf"{_EXECUTED_COMMENTS}(?:COMMIT|BEGIN(?!\s+NOT\s+ATOMIC)|START|STOP|ROLLBACK(?!\s+(?:WORK\s+)?TO\b)|XA|ALTER|ANALYZE\s+(?:LOCAL\s+|NO_WRITE_TO_BINLOG\s+)?TABLE"
     r"|CACHE|CHANGE|CHECK|(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+(?:OR\s+REPLACE\s+)?TEMPORARY\b)|FLUSH|GRANT|INSTALL|UNINSTALL"
-    r"|LOAD\s+INDEX|LOCK|UNLOCK|OPTIMIZE|RENAME|REPAIR|RESET|REVOKE|SET\s+PASSWORD|SHUTDOWN|TRUNCATE"
+    r"|CLONE|IMPORT|RESTART|LOAD\s+INDEX|LOCK|UNLOCK|OPTIMIZE|RENAME|REPAIR|RESET|REVOKE|SET\s+PASSWORD|SHUTDOWN|TRUNCATE"
     r"|SET\s+(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?AUTOCOMMIT)\b",
     re.IGNORECASE | re.DOTALL,
 )
@@ -128,12 +129,14 @@ def skip_warnings(_: Connection, cursor: Any, _statement: str, _parameters: obje
 def limit_read(statement: str) -> str:
     """Make the server end a SELECT after the limit of its task: https://mariadb.com/kb/en/set-statement/.
 
-    The session does not change, so this is right on a connection of an application's own engine.
+    On MySQL a hint to the optimizer does it, and an error tells. The session does not change, so this is right on a connection
+    of an application's own engine.
     """
     seconds = read_limit()
     if seconds is None or not statement.startswith(_READS):
         return statement
-    return f"SET STATEMENT max_statement_time = {seconds:g} FOR {statement}"
+    hint = f"SELECT /*+ MAX_EXECUTION_TIME({max(1, round(seconds * 1000))}) */"
+    return f"/*M!100300 SET STATEMENT max_statement_time = {seconds:g} FOR */ {statement.replace('SELECT', hint, 1)}"
 
 
 def refuse(connection: Connection, statement: str) -> None:

@@ -1,4 +1,4 @@
-"""MariaDB 10.6 or newer, through asyncmy. MySQL 8 is best effort: nothing here is tested on it.
+"""MariaDB 10.6 or newer and MySQL 9, through asyncmy. What is different on MySQL is in `mysql`.
 
 The server is in autocommit mode, and `begin` sends START TRANSACTION. Only then the status flag in the server's answers shows
 whether that transaction is still open. With autocommit off, what follows a deadlock or an implicit commit opens another
@@ -6,7 +6,6 @@ transaction on its own, without a report.
 """
 
 import math
-from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,9 @@ from onceonly.adapters.mariadb.connection import (
     start_over,
     tls_context,
 )
+from onceonly.adapters.mariadb.counted_inserts import insert_counted, insert_counted_behind
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
+from onceonly.adapters.mariadb.mysql import IDLE, limit_idle, read_history, replace_idle_connections
 from onceonly.adapters.mariadb.statements import NOTE_START, commit_within, delete_each, lock_each
 from onceonly.model.errors import CommitFailed, ConflictError, SetupError
 from onceonly.sql.dialect import KEPT_OPEN, DatabaseFailure, DatabaseHistory, Dialect, Limit, Purpose, QueueTaking, State
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 OLDEST = (10, 6, 0)  # the first with SKIP LOCKED; RETURNING came with 10.5
 OLDEST_MYSQL = (8, 0, 1)
 ROWS_AT_ONCE = 10_000
-_IDLE = "onceonly_idle"
 _IN_TRANSACTION = 1
 """SERVER_STATUS_IN_TRANS, a flag in the server's answers."""
 POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by default (wait_timeout)
@@ -67,7 +67,7 @@ _FAILURES = {
         (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), DatabaseFailure.CONSTRAINT
     ),
     **dict.fromkeys((1051, 1052, 1054, 1060, 1064, 1066, 1093, 1103, 1109, 1111, 1118, 1136, 1146), DatabaseFailure.STATEMENT),
-    1969: DatabaseFailure.STATEMENT,  # max_statement_time
+    **dict.fromkeys((1969, 3024), DatabaseFailure.STATEMENT),  # max_statement_time, and MySQL's MAX_EXECUTION_TIME
     **dict.fromkeys((1241, 1242, 1264, 1265, 1267, 1292, 1305, 1365, 1366, 1406, 1411), DatabaseFailure.STATEMENT),
     **dict.fromkeys((1416, 1525, 1644, 1690, 3140, 4078), DatabaseFailure.STATEMENT),
     **dict.fromkeys((1142, 1143, 1227, 1370), DatabaseFailure.FORBIDDEN),  # of a table, a column, the server, a routine
@@ -93,7 +93,8 @@ _SETTINGS = (
 )
 
 _HISTORY = (
-    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'log_bin', 'gtid_binlog_pos', 'gtid_current_pos', 'wsrep_on')"
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'log_bin', 'gtid_binlog_pos', 'gtid_current_pos', 'wsrep_on',"
+    " 'server_uuid', 'gtid_mode', 'gtid_executed')"
 )
 
 
@@ -153,6 +154,7 @@ class MariaDB(Dialect):
         event.listen(engine.sync_engine, "reset", reset)
         listen(engine)
         self._locks.watch(engine)
+        replace_idle_connections(engine)
         return engine
 
     def adopt(self, engine: AsyncEngine) -> AsyncEngine:
@@ -190,11 +192,13 @@ class MariaDB(Dialect):
     async def history(self, engine: AsyncEngine) -> DatabaseHistory | None:
         """Return the server's number, and the last transaction of each domain in its binary log (GTID).
 
-        None on Galera, whose nodes are equal, and without a binary log, where no replica can be.
+        None on Galera, whose nodes are equal, without a binary log, where no replica can be, and on MySQL without GTIDs.
         """
         async with engine.connect() as connection:
             rows: Iterable[Any] = await connection.exec_driver_sql(_HISTORY)
             found: dict[str, str] = {row[0].lower(): row[1] for row in rows}
+        if "gtid_executed" in found:
+            return read_history(found)
         if found.get("wsrep_on", "OFF") != "OFF" or "gtid_current_pos" not in found or found.get("log_bin") != "ON":
             return None
         positions = _positions(f"{found['gtid_current_pos']},{found['gtid_binlog_pos']}")
@@ -210,9 +214,9 @@ class MariaDB(Dialect):
         level = _LEVELS.get(purpose, isolation)
         only = " READ ONLY" if purpose is Purpose.READING else ""
         first = f"SET TRANSACTION ISOLATION LEVEL {level}; " if level else ""
-        if self._side is not None and self._idle != connection.info.get(_IDLE, 0):  # a user's session stays as it is
-            connection.info[_IDLE] = self._idle
-            first = f"SET SESSION /*M!100300 idle_transaction_timeout = {self._idle}, */ @onceonly_idle = {self._idle}; {first}"
+        if self._side is not None and self._idle != connection.info.get(IDLE, 0):  # a user's session stays as it is
+            connection.info[IDLE] = self._idle
+            first = f"SET {limit_idle(self._idle)}; {first}"
         connection.exec_driver_sql(f"{first}START TRANSACTION{only}{self._locks.begun(connection, purpose)}")
 
     def started(self, connection: Connection) -> int:
@@ -295,10 +299,18 @@ class MariaDB(Dialect):
             return []
         _check_lengths(table, rows)
         if not connection.dialect.insert_returning:
-            return _insert_without_returning(connection, table, rows, key=key)
+            return insert_counted(connection, table, rows, key=key)
         statement = insert(table).prefix_with("IGNORE").returning(*(table.c[name] for name in key))
         options = {"insertmanyvalues_page_size": ROWS_AT_ONCE, QUIET: True}
         return connection.execute(statement, [dict(row) for row in rows], execution_options=options).all()
+
+    def insert_behind(
+        self, connection: Connection, table: Table, first: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, key: str
+    ) -> Sequence[Row[Any]] | None:
+        if connection.dialect.insert_returning:
+            return super().insert_behind(connection, table, first, rows, key=key)
+        _check_lengths(table, rows)
+        return insert_counted_behind(connection, table, first, rows, key=key)
 
     def update_last(self, connection: Connection, table: Table, row: Mapping[str, Any], *, key: str) -> None:
         values = {name: value for name, value in row.items() if name != key}
@@ -371,16 +383,6 @@ class _SelectAndUpdate:
         if taken:
             connection.execute(self._update, {**parameters, "taken": [row[0] for row in taken]})
         return [row[1:] for row in taken]
-
-
-def _insert_without_returning(
-    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
-) -> Sequence[Any]:
-    """Insert on MySQL, one statement for each row: only its row count tells there whether a row is new."""
-    statement = insert(table).prefix_with("IGNORE").execution_options(**{QUIET: True})
-    added = [row for row in rows if connection.execute(statement, dict(row)).rowcount]
-    shape = namedtuple("shape", key)  # type: ignore[misc]  # noqa: PYI024 - its fields are known only here
-    return [shape(*(row[name] for name in key)) for row in added]
 
 
 def _positions(listed: str) -> dict[str, int]:

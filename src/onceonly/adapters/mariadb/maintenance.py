@@ -1,4 +1,4 @@
-"""Locks by name in MariaDB, which outlive commits; and emptying tables, where TRUNCATE commits on its own.
+"""Locks by name, which outlive commits; and emptying tables, where TRUNCATE commits on its own.
 
 So the lowest row of a table goes first, and is committed: no unit uses the table without it, whatever comes next.
 """
@@ -9,11 +9,13 @@ from sqlalchemy import BindParameter, Connection, Executable, Table, bindparam, 
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.adapters.mariadb.connection import code_of
+from onceonly.adapters.mariadb.mysql import IDLE, is_mysql
 
 LONGEST_LEAD_SECONDS = 3600  # of silence of a janitor that leads; the server's default is 8 hours
 _LOCKED = "onceonly_locked"
-_OURS = "SHA1(CONCAT(DATABASE(), '/', :name))"  # such locks are the whole server's, and their names short
+_OURS = "LEFT(SHA2(CONCAT(DATABASE(), '/', :name), 256), 40)"  # such locks are the whole server's, their names at most 64 long
 _BLOCKED = (1205, 3572)
+_CURRENT_STATISTICS = "SET SESSION information_schema_stats_expiry = 0"  # MySQL's are a day old otherwise
 _ROWS = "SELECT SUM(table_rows) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names"
 _SIZE = (
     "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
@@ -40,7 +42,7 @@ def unlock(connection: Connection) -> None:
 
 
 class MariaDBMaintenance:
-    """The keeper of a MariaDB server."""
+    """Maintenance of MariaDB and MySQL servers."""
 
     leads_in_transaction = False
 
@@ -63,7 +65,14 @@ class MariaDBMaintenance:
         connection.execute(delete(table).where(key == lowest))
         connection.exec_driver_sql("COMMIT")
         named = connection.dialect.identifier_preparer.format_table(table)
-        return _runs_unblocked(connection, text(f"TRUNCATE TABLE {named} WAIT 1"))
+        if not is_mysql(connection):
+            return _runs_unblocked(connection, text(f"TRUNCATE TABLE {named} WAIT 1"))
+        before = connection.exec_driver_sql("SELECT @@SESSION.lock_wait_timeout").scalar_one()
+        connection.exec_driver_sql("SET SESSION lock_wait_timeout = 1")
+        try:
+            return _runs_unblocked(connection, text(f"TRUNCATE TABLE {named}"))
+        finally:
+            connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {before}")
 
     def bytes_of(self, connection: Connection, table: Table) -> int:
         """Refresh the server's statistics of the table, and read them."""
@@ -72,6 +81,8 @@ class MariaDBMaintenance:
 
     def rows_of(self, connection: Connection, of: Sequence[Table]) -> int:
         names: BindParameter[str] = bindparam("names", [table.name for table in of], expanding=True)
+        if is_mysql(connection):
+            connection.exec_driver_sql(_CURRENT_STATISTICS)
         return int(connection.scalar(text(_ROWS).bindparams(names)) or 0)
 
     def lead(self, connection: Connection, name: str) -> bool:
@@ -81,6 +92,7 @@ class MariaDBMaintenance:
 
     def follow(self, connection: Connection, name: str) -> None:
         connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": f"{name} leader"})
+        connection.info.pop(IDLE, None)  # the next transaction sets what MySQL has for it
         connection.exec_driver_sql("SET SESSION wait_timeout = DEFAULT")
 
 

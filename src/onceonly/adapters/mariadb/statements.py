@@ -2,7 +2,7 @@
 
 Such a look-up locks the rows of its keys only, in their order. With `IN (...)` the optimizer goes through a small table from
 end to end, and every row on the way is locked: of other units' keys too. The keys come as the rows of a JSON_TABLE, which is
-joined first.
+joined first. MySQL wants to be told not to lock those.
 """
 
 import json
@@ -27,11 +27,16 @@ def lock_each(
 ) -> tuple[Executable, dict[str, Any]]:
     """Return SELECT ... FOR UPDATE, and its parameters."""
     names = ", ".join(f"found.{_quoted(connection, name)}" for name in returning)
-    statement = (
-        f"SELECT {names} FROM {_ASKED} {_named(connection, table)} AS found FORCE INDEX (PRIMARY)"  # noqa: S608 - names of our own tables
-        f" ON found.{_quoted(connection, key)} = UNHEX(asked.k) FOR UPDATE"
-    )
+    statement = f"SELECT {names} FROM {_found(connection, table, key)} FOR UPDATE /*!80000 OF found */"  # noqa: S608 - names of our own tables
     return text(statement).columns(*(table.c[name] for name in returning)), {"keys": _hexadecimal(keys)}
+
+
+def find_each(connection: Connection, table: Table, keys: Sequence[Any], *, key: str) -> frozenset[Any]:
+    """Return the keys of rows that exist, and lock these rows against changes, as INSERT IGNORE does."""
+    share = "/*M! LOCK IN SHARE MODE */ /*!80000 FOR SHARE OF found */"
+    statement = f"SELECT found.{_quoted(connection, key)} FROM {_found(connection, table, key)} {share}"  # noqa: S608 - the same
+    rows = connection.execute(text(statement).columns(table.c[key]), {"keys": _hexadecimal(keys)})
+    return frozenset(row[0] for row in rows)
 
 
 def delete_each(
@@ -45,6 +50,11 @@ def delete_each(
     )
     typed = [bindparam(f"only_{name}", value, type_=table.c[name].type) for name, value in only.items()]
     return text(statement).bindparams(*typed), {"keys": _hexadecimal(keys)}
+
+
+def _found(connection: Connection, table: Table, key: str) -> str:
+    named = f"{_named(connection, table)} AS found FORCE INDEX (PRIMARY)"
+    return f"{_ASKED} {named} ON found.{_quoted(connection, key)} = UNHEX(asked.k)"
 
 
 def _hexadecimal(keys: Sequence[bytes | str]) -> str:
