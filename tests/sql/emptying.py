@@ -7,9 +7,9 @@ from functools import cache
 import psycopg
 from sqlalchemy import URL, Table
 
+from onceonly.sql.columns import MYSQL
 from onceonly.sql.database import Database
 
-COMPOUND = {"mysql": "BEGIN NOT ATOMIC {} END", "mariadb": "BEGIN NOT ATOMIC {} END"}
 
 
 async def empty(database: Database, tables: Iterable[Table]) -> None:
@@ -19,8 +19,7 @@ async def empty(database: Database, tables: Iterable[Table]) -> None:
     if dialect.name == "postgresql":
         _empty_postgresql(database.engine.url, deletes)
         return
-    compound = COMPOUND.get(dialect.name)
-    statements = [compound.format("".join(f"{each}; " for each in deletes))] if compound else deletes
+    statements = ["; ".join(deletes)] if dialect.name in MYSQL else deletes
     async with database.writing() as connection:
         for statement in statements:
             await connection.exec_driver_sql(statement)

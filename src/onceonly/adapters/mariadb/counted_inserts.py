@@ -1,8 +1,11 @@
 """Inserting on servers without `INSERT ... RETURNING`, such as MySQL: they report only how many rows were new.
 
-That is enough if all of them are, or none. Otherwise a savepoint undoes the statement. The rows that exist are locked as INSERT
-IGNORE locks them, and the others are inserted. If another transaction has inserted one of those meanwhile, each row gets a
-statement of its own.
+That is enough if all of them are, or none. So rows that exist are locked first, as INSERT IGNORE locks them, which waits for
+those that other transactions have inserted. The others are inserted behind a savepoint. If another transaction has inserted one
+of them meanwhile, the savepoint undoes this, and each row gets a statement of its own.
+
+Above READ COMMITTED, a locking read of a key that is missing would lock a gap, and two transactions that insert into it would
+be in a deadlock. There the insert comes first.
 """
 
 from collections import namedtuple
@@ -15,6 +18,10 @@ from onceonly.adapters.mariadb.connection import QUIET
 from onceonly.adapters.mariadb.statements import find_each
 from onceonly.sql.columns import ClaimKey, TextKey
 
+GAPLESS = "READ COMMITTED"
+"""The level at which a locking read of a key that is missing locks nothing."""
+LEVEL = "onceonly_level"
+"""The isolation level of the transaction, in `Connection.info`, where this library has begun it."""
 _SAVEPOINT = "onceonly_rows"
 
 
@@ -38,27 +45,17 @@ def insert_counted_behind(
 def _insert(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], key: Sequence[str]
 ) -> Sequence[Mapping[str, Any]]:
+    is_found = len(key) == 1 and isinstance(table.c[key[0]].type, ClaimKey | TextKey)
+    if len(rows) > 1 and is_found and connection.info.get(LEVEL) == GAPLESS:
+        found = find_each(connection, table, [row[key[0]] for row in rows], key=key[0])
+        rows = [row for row in rows if row[key[0]] not in found]
     if len(rows) > 1:
         connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
-        added = _all_or_none(connection, table, rows)
-        if added is not None:
-            return added
-        if len(key) == 1 and isinstance(table.c[key[0]].type, ClaimKey | TextKey):
-            found = find_each(connection, table, [row[key[0]] for row in rows], key=key[0])
-            missing = [row for row in rows if row[key[0]] not in found]
-            added = _all_or_none(connection, table, missing)
-            if added is not None:
-                return added
-    return [row for row in rows if _count(connection, table, [row])]
-
-
-def _all_or_none(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
-    """Insert rows behind the savepoint. None, and nothing is inserted, if only some of them are new."""
-    count = _count(connection, table, rows) if rows else 0
-    if count not in (0, len(rows)):
+        count = _count(connection, table, rows)
+        if count in (0, len(rows)):
+            return rows if count else ()
         connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-        return None
-    return rows if count else ()
+    return [row for row in rows if _count(connection, table, [row])]
 
 
 def _count(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:

@@ -31,7 +31,7 @@ from onceonly.adapters.mariadb.connection import (
     start_over,
     tls_context,
 )
-from onceonly.adapters.mariadb.counted_inserts import insert_counted, insert_counted_behind
+from onceonly.adapters.mariadb.counted_inserts import GAPLESS, LEVEL, insert_counted, insert_counted_behind
 from onceonly.adapters.mariadb.maintenance import MariaDBMaintenance, has_lock, lock, unlock
 from onceonly.adapters.mariadb.mysql import IDLE, limit_idle, read_history, replace_idle_connections
 from onceonly.adapters.mariadb.statements import NOTE_START, commit_within, delete_each, lock_each
@@ -116,7 +116,7 @@ class MariaDB(Dialect):
     isolations = frozenset({"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"})
     default_isolation = "READ COMMITTED"
     stale_levels = frozenset({"REPEATABLE READ"})
-    gapless: str | None = "READ COMMITTED"
+    gapless: str | None = GAPLESS
     maintenance: RingMaintenance = MariaDBMaintenance()
     effects = EFFECTS
     errors: tuple[type[Exception], ...] = ()
@@ -211,7 +211,7 @@ class MariaDB(Dialect):
     def begin(self, connection: Connection, purpose: Purpose, *, isolation: str | None) -> None:
         """Begin, in one round trip. This library's own writes are READ COMMITTED: they must not lock the gaps between keys."""
         start_over(connection)
-        level = _LEVELS.get(purpose, isolation)
+        connection.info[LEVEL] = level = _LEVELS.get(purpose, isolation)
         only = " READ ONLY" if purpose is Purpose.READING else ""
         first = f"SET TRANSACTION ISOLATION LEVEL {level}; " if level else ""
         if self._side is not None and self._idle != connection.info.get(IDLE, 0):  # a user's session stays as it is
