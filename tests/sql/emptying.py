@@ -11,7 +11,6 @@ from onceonly.sql.columns import MYSQL
 from onceonly.sql.database import Database
 
 
-
 async def empty(database: Database, tables: Iterable[Table]) -> None:
     """Delete every row of these tables, in this order."""
     dialect = database.engine.dialect

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import BindParameter, Connection, Executable, Table, bindparam, delete, select, text
 from sqlalchemy.exc import DBAPIError
 
-from onceonly.adapters.mariadb.connection import code_of
+from onceonly.adapters.mariadb.connection import code_of, start_over
 from onceonly.adapters.mariadb.mysql import IDLE, is_mysql
 
 LONGEST_LEAD_SECONDS = 3600  # of silence of a janitor that leads; the server's default is 8 hours
@@ -72,6 +72,7 @@ class MariaDBMaintenance:
         try:
             return _runs_unblocked(connection, text(f"TRUNCATE TABLE {named}"))
         finally:
+            start_over(connection)  # the transaction is committed, so a time-out has ended none
             connection.exec_driver_sql(f"SET SESSION lock_wait_timeout = {before}")
 
     def bytes_of(self, connection: Connection, table: Table) -> int:
