@@ -104,7 +104,7 @@ URLS = {
     "MariaDB": Family(
         ("mariadb", "mysql"),
         "mariadb://user:password@host:3306/database",
-        "MySQL 8 works with the same URLs and is not tested. The options for TLS have the names of its own clients.",
+        "Both schemes work with MariaDB and MySQL: the server tells which it is. The options for TLS have the names of their own clients.",
         {
             **_TABLES,
             "ssl-mode": Option(

@@ -13,7 +13,9 @@ from onceonly.adapters.mariadb.mysql import IDLE, is_mysql
 
 LONGEST_LEAD_SECONDS = 3600  # of silence of a janitor that leads; the server's default is 8 hours
 _LOCKED = "onceonly_locked"
-_OURS = "LEFT(SHA2(CONCAT(DATABASE(), '/', :name), 256), 40)"  # such locks are the whole server's, their names at most 64 long
+# Such locks are the whole server's, and their names short. MySQL 9 has no SHA1; MariaDB keeps it, for processes of every version.
+_NAMED = "CONCAT(DATABASE(), '/', :name)"
+_OURS = f"/*M!100300 SHA1({_NAMED}) */ /*!80000 SHA2({_NAMED}, 256) */"
 _BLOCKED = (1205, 3572)
 _CURRENT_STATISTICS = "SET SESSION information_schema_stats_expiry = 0"  # MySQL's are a day old otherwise
 _ROWS = "SELECT SUM(table_rows) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names"
