@@ -31,7 +31,12 @@ WHOLE = (
 )
 LEAST = 600
 ONLY_MARIADB = {
-    "test_a_long_statement_reads_the_clock_once": "looks at MariaDB's way to print a plan",
+    "test_the_statements_of_the_docstring_are_sent": "counts the statements of INSERT ... RETURNING",
+    "test_a_hundred_messages_load_in_one_statement_and_save_in_three": "counts the statements of INSERT ... RETURNING",
+    "test_a_batch_costs_one_statement_for_each_bucket": "counts the statements of INSERT ... RETURNING",
+    "test_copies_in_a_bucket_cost_one_read_more": "counts the statements of INSERT ... RETURNING",
+    "test_records_of_other_endpoints_are_not_read": "reads a plan as MariaDB prints it",
+    "test_the_index_is_searched_by_the_clock": "reads a plan in MariaDB's JSON",
 }
 """Tests that are right on MariaDB only, and why."""
 

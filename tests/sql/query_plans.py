@@ -53,7 +53,7 @@ def _explain(connection: Connection, statement: str, parameters: Any) -> QueryPl
             plan = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).scalar_one()
             return QueryPlan(_postgresql((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]))
         case _:
-            rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
+            rows = connection.exec_driver_sql(f"EXPLAIN FORMAT=TRADITIONAL {statement}", parameters)
             return QueryPlan(step for row in rows.mappings() for step in _mariadb(row))
 
 

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import func, insert, inspect, select, text
 
 from onceonly import Endpoint, History
+from onceonly.adapters.mariadb.maintenance import LOCK_NAME
 from onceonly.assembly import wire
 from onceonly.config.endpoint import Settings
 from onceonly.endpoint.host import host_of
@@ -157,7 +158,7 @@ async def cut_off_the_leader(database: Database, name: str) -> None:
         if database.dialect.name == "postgresql":
             assert (await connection.execute(text(_TERMINATE))).scalar_one()
         else:
-            holder = "SELECT IS_USED_LOCK(SHA1(CONCAT(DATABASE(), '/', :name)))"
+            holder = f"SELECT IS_USED_LOCK({LOCK_NAME})"
             thread = (await connection.execute(text(holder), {"name": f"{name} leader"})).scalar_one()
             await connection.execute(text(f"KILL {int(thread)}"))
 

@@ -315,8 +315,8 @@ async def test_without_history_everything_is_always_new(database: Database) -> N
     assert (await counted(database, "claims"), await counted(database, "records")) == (0, 0)
 
 
-async def test_a_server_without_returning_claims_row_by_row(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on MySQL: the row count of each statement tells whether its row is new."""
+async def test_a_server_without_returning_counts_its_claims(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on MySQL, and on a connection of Django: the row count tells whether rows are new."""
     await orders(database)
     monkeypatch.setattr(database.engine.sync_engine.dialect, "insert_returning", False)
     store = SqlStore(database, "shop")

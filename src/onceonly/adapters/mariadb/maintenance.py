@@ -13,9 +13,9 @@ from onceonly.adapters.mariadb.mysql import IDLE, is_mysql
 
 LONGEST_LEAD_SECONDS = 3600  # of silence of a janitor that leads; the server's default is 8 hours
 _LOCKED = "onceonly_locked"
-# Such locks are the whole server's, and their names short. MySQL 9 has no SHA1; MariaDB keeps it, for processes of every version.
+# Such locks are the whole server's, their names short. MySQL 9 has no SHA1; on MariaDB processes of all versions use one name.
 _NAMED = "CONCAT(DATABASE(), '/', :name)"
-_OURS = f"/*M!100300 SHA1({_NAMED}) */ /*!80000 SHA2({_NAMED}, 256) */"
+LOCK_NAME = f"/*M!100300 SHA1({_NAMED}) */ /*!80000 SHA2({_NAMED}, 256) */"
 _BLOCKED = (1205, 3572)
 _CURRENT_STATISTICS = "SET SESSION information_schema_stats_expiry = 0"  # MySQL's are a day old otherwise
 _ROWS = "SELECT SUM(table_rows) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names"
@@ -26,7 +26,7 @@ _SIZE = (
 
 def lock(connection: Connection, name: str, *, wait: str = "0") -> bool:
     """Take a lock by name until `unlock`. Returns whether it was had within `wait` seconds."""
-    taken = bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, {wait})"), {"name": name}))
+    taken = bool(connection.scalar(text(f"SELECT GET_LOCK({LOCK_NAME}, {wait})"), {"name": name}))
     if taken:
         connection.info[_LOCKED] = name
     return taken
@@ -40,7 +40,7 @@ def unlock(connection: Connection) -> None:
     """Release what `lock` has taken; harmless when it took nothing."""
     name = connection.info.pop(_LOCKED, None)
     if name is not None:
-        connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": name})
+        connection.execute(text(f"DO RELEASE_LOCK({LOCK_NAME})"), {"name": name})
 
 
 class MariaDBMaintenance:
@@ -91,10 +91,10 @@ class MariaDBMaintenance:
     def lead(self, connection: Connection, name: str) -> bool:
         """Take a lock by name. The server drops it with its connection, an hour later at most if this host vanishes."""
         connection.exec_driver_sql(f"SET SESSION wait_timeout = {LONGEST_LEAD_SECONDS}")
-        return bool(connection.scalar(text(f"SELECT GET_LOCK({_OURS}, 0)"), {"name": f"{name} leader"}))
+        return bool(connection.scalar(text(f"SELECT GET_LOCK({LOCK_NAME}, 0)"), {"name": f"{name} leader"}))
 
     def follow(self, connection: Connection, name: str) -> None:
-        connection.execute(text(f"DO RELEASE_LOCK({_OURS})"), {"name": f"{name} leader"})
+        connection.execute(text(f"DO RELEASE_LOCK({LOCK_NAME})"), {"name": f"{name} leader"})
         connection.info.pop(IDLE, None)  # the next transaction sets what MySQL has for it
         connection.exec_driver_sql("SET SESSION wait_timeout = DEFAULT")
 
