@@ -104,7 +104,7 @@ URLS = {
     "MariaDB": Family(
         ("mariadb", "mysql"),
         "mariadb://user:password@host:3306/database",
-        "Both schemes work with both servers, which are told apart at connect. The options for TLS have the names of their clients.",
+        "Both schemes work with both servers, which are told apart at connect. Options for TLS are named as in their clients.",
         {
             **_TABLES,
             "ssl-mode": Option(
