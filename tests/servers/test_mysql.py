@@ -31,6 +31,7 @@ WHOLE = (
 )
 LEAST = 600
 ONLY_MARIADB = {
+    "test_what_only_mariadb_has_and_does_not_commit_is_allowed": "has statements of MariaDB only",
     "test_the_statements_of_the_docstring_are_sent": "counts the statements of INSERT ... RETURNING",
     "test_a_hundred_messages_load_in_one_statement_and_save_in_three": "counts the statements of INSERT ... RETURNING",
     "test_a_batch_costs_one_statement_for_each_bucket": "counts the statements of INSERT ... RETURNING",

@@ -41,6 +41,11 @@ async def opened_empty(url: str) -> AsyncIterator[Database]:
         yield database
 
 
+def is_mysql(database: Database) -> bool:
+    """Return whether these tests run on MySQL."""
+    return not database.engine.dialect.is_mariadb  # type: ignore[attr-defined]
+
+
 async def session_status(connection: AsyncConnection, name: str) -> int:
     """Ask the server what it counted for this very connection."""
     found = (await connection.exec_driver_sql(f"SHOW SESSION STATUS WHERE Variable_name = '{name}'")).one()

@@ -15,7 +15,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.store import SqlStore
 from onceonly.sql.store.unit import SqlUnit
 from onceonly.sql.time_limits import FIRST
-from tests.adapters.mariadb.harness import A, B, place, run, session_status
+from tests.adapters.mariadb.harness import A, B, is_mysql, place, run, session_status
 from tests.servers.available import on_mariadb
 from tests.sql.harness import (
     ONE_EFFECT,
@@ -51,11 +51,6 @@ async def test_a_unit_of_a_hundred_new_messages_costs_five_statements(database: 
     with statements(database) as heard:
         await handle(store, *messages(100), decided=True)
     assert heard == [BEGIN_BRIEF, *claim(database), "INSERT INTO orders", "INSERT INTO own_records", "COMMIT"]
-
-
-def is_mysql(database: Database) -> bool:
-    """Return whether these tests run on MySQL."""
-    return not database.engine.dialect.is_mariadb  # type: ignore[attr-defined]
 
 
 def claim(database: Database) -> list[str]:
