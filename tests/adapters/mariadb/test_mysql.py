@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, text
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
 
+from onceonly import Endpoint
 from onceonly.adapters.mariadb import counted_inserts
 from onceonly.model.errors import RetryableError, SetupError
 from onceonly.sql.database import Database
@@ -94,7 +97,7 @@ async def test_of_a_batch_those_that_are_new_are_claimed(url: str, store: SqlSto
 async def test_rows_that_come_between_finding_and_inserting_are_known(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Race here: 1 nothing is found, 2 others commit some of the keys, 3 the count tells, 4 each row is inserted by itself."""
+    """Race here: 1 nothing is found, 2 others commit some of the keys, 3 the count tells, 4 each row is inserted alone."""
     async with database.writing() as connection:
         assert await connection.run_sync(added(database, "b", "d")) == ["b", "d"]
     monkeypatch.setattr(counted_inserts, "find_each", lambda *_, **__: frozenset())
@@ -178,6 +181,24 @@ async def test_a_lead_outlives_the_limit_of_transactions(database: Database) -> 
 async def timeout_of(connection: Any) -> int:
     """Return after how many seconds of silence the server ends this session."""
     return int((await connection.exec_driver_sql("SELECT @@SESSION.wait_timeout")).scalar_one())
+
+
+async def test_a_users_session_keeps_its_limit(url: str) -> None:
+    """It is the user's, and may be silent for as long as it likes."""
+    engine = create_async_engine(make_url(url).set(drivername="mysql+asyncmy"))
+    async with opened(engine) as database:
+        database.dialect.expect(7)
+        async with database.writing() as connection:
+            assert await timeout_of(connection) == 28800
+    await engine.dispose()
+
+
+async def test_a_transaction_in_a_process_that_opened_nothing_has_a_limit(database: Database, url: str) -> None:
+    """Its process may be stopped for ever, while it holds the lock of its key."""
+    await look(SqlStore(database, "shop"), A)
+    shop = Endpoint("shop", store=place(url), transport=place(url))
+    async with shop.transaction(idempotency_key="k1") as tx:
+        assert await tx.sql.scalar(text("SELECT @@SESSION.wait_timeout")) == 35
 
 
 async def test_a_table_in_use_is_not_emptied(database: Database) -> None:
