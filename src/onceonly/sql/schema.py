@@ -127,10 +127,11 @@ def render(database: Database, schema: Schema) -> str:
     for metadata in (versions_table(database).metadata, _tables(database, schema)):
         for table in metadata.sorted_tables:
             statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip())
-            statements += [
-                str(CreateIndex(index, if_not_exists=True).compile(dialect=dialect)).strip()
-                for index in sorted(table.indexes, key=lambda index: str(index.name))
-            ]
+            indexes = sorted(table.indexes, key=lambda index: str(index.name))
+            made = [str(CreateIndex(index, if_not_exists=True).compile(dialect=dialect)).strip() for index in indexes]
+            if dialect.name in MYSQL:  # to MySQL this clause is an error; MariaDB alone executes such comments
+                made = [each.replace("INDEX IF NOT EXISTS", "INDEX /*M! IF NOT EXISTS */", 1) for each in made]
+            statements += made
     mark = insert(versions_table(database)).values(component=schema.component, version=schema.version)
     statements.append(str(mark.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     return ";\n\n".join(statements) + ";\n"
