@@ -78,7 +78,7 @@ test-slow: .venv/emulators
 #   of the checker, whose checks and mutants `make verify` runs,
 # * the longest runs with faults, hostile messages beside RabbitMQ and as arguments, servers that are silent, terminals without
 #   UTF-8, probes, programs of pages, benchmarks, and the dashboard beside a million rows and for a day.
-# It has the tests of Django once more with each other version of it, which they install: tests/integrations/django_versions.py.
+# It has the tests of Django once more with its oldest version, which they install: tests/integrations/django_versions.py.
 # Its PostgreSQL is the newest release, which allows more connections than the one of the machine: with four processes, the
 # tests need more than 100.
 NOT_IN_CI := dashboard/test_scale.py dashboard/test_sharing.py \
