@@ -15,7 +15,7 @@ from tests import ROOT
 
 
 class Run(NamedTuple):
-    """What a run has reported: the names of the tests that passed, with their parameters, and all that it printed."""
+    """What a run has reported: the tests that passed, each as `module.class::name[parameters]`, and all that it printed."""
 
     passed: Sequence[str]
     output: str
@@ -61,4 +61,5 @@ def run_again(
 def read_report(report: Path, output: str) -> Run:
     """Read what pytest has reported as JUnit's XML."""
     cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest has written it
-    return Run([case.get("name", "") for case in cases if not len(case)], output)  # a failure and a skip are elements within
+    passed = [case for case in cases if not len(case)]  # a failure and a skip are elements within
+    return Run(["::".join(filter(None, map(case.get, ("classname", "name")))) for case in passed], output)
