@@ -1,7 +1,7 @@
 """Signatures and annotations of functions that may have names which only type checkers know.
 
-Since Python 3.14 annotations are evaluated when they are asked for, and `inspect.signature` asks. An unknown name is an error
-there, as it was at the definition of the function before. Here it stays what it is: a name.
+Since Python 3.14 annotations are evaluated when they are read, and `inspect.signature` reads them. An unknown name is an error
+there, as it was at the definition of the function before. Here it stays a name.
 """
 
 import inspect
