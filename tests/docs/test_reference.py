@@ -38,7 +38,7 @@ SYSTEMS = {
     "service-bus",
     "sqs",
 }
-WRITTEN = LISTS | SYSTEMS | {"messages", "metrics"}
+WRITTEN = LISTS | SYSTEMS | {"messages", "metrics", "versions"}
 READ_BY_USERS = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*/*.md")),

@@ -418,7 +418,8 @@ class TransportSuite(Suite):
             await transport.release(got[:1])
             await transport.ack(got[1:])
             again = await self._take_one(transport)
-            assert (ids_of([again]), again.suspect) == (ids_of(got[:1]), False)
+            assert ids_of([again]) == ids_of(got[:1])
+            assert again.suspect <= self.late_suspects  # it may have arrived while its receiver rested
             await transport.ack([again])
             await subject.lapse()
             assert await self._take_none(subject)
