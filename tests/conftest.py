@@ -50,6 +50,7 @@ from tests.servers.kafka import kafka
 from tests.servers.mongodb import ReplicaSet, mongodb, mongodb_replica_set
 from tests.servers.probes import is_silent
 from tests.servers.ravendb import ravendb
+from tests.time_limit import REASON, is_over, left_out
 
 M_MMAP_THRESHOLD = -3
 """The number of glibc's setting for the size from which memory is given back to the system when it is freed."""
@@ -205,6 +206,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = chosen
 
 
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup() -> None:
+    """Leave a test out when the time of the run is over."""
+    if is_over():
+        pytest.skip(REASON)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With CI=true, end the session when a test has failed because a server hangs by now.
@@ -243,5 +251,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was measured, and what was not tested."""
     for line in MEASURED:
         terminalreporter.write_line(f"measured: {line}")
-    for line in missing_lines(MISSING):
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    for line in (*missing_lines(MISSING), *left_out(skipped)):
         terminalreporter.write_line(line, red=True, bold=True)
