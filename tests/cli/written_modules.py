@@ -8,7 +8,7 @@ from pathlib import Path
 def forget_modules(folder: Path) -> None:
     """Have the modules in this folder imported anew next time."""
     inside = f"{folder}/"
-    for name, module in tuple(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if _file_of(module).startswith(inside):
             del sys.modules[name]
     sys.path[:] = [place for place in sys.path if not f"{place}/".startswith(inside)]

@@ -183,6 +183,7 @@ async def test_arq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     program = place.load("arq_tasks")
     redis = await create_pool(settings, default_queue_name=place.tasks)
     chosen: dict[str, Any] = {name: value for name, value in vars(program.WorkerSettings).items() if not name.startswith("_")}
+    chosen["redis_settings"].conn_timeout = PATIENCE  # one second is too short where much else runs, and the worker ends
     id_ = f"{place.tasks}-A-1"
     worker = Worker(**chosen, handle_signals=False, poll_delay=0.05)
     work = asyncio.create_task(worker.async_run())
@@ -193,8 +194,9 @@ async def test_arq(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
             await job.result(timeout=PATIENCE)
             await redis.delete(result_key_prefix + id_)
         assert await until(capsys, []) == ["invoice of A-1"]
-        while await redis.zcard(place.tasks):  # noqa: ASYNC110 - another program's queue
+        while await redis.zcard(place.tasks) and not work.done():  # noqa: ASYNC110 - another program's queue
             await asyncio.sleep(0.02)
+        assert not work.done(), work
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
