@@ -104,7 +104,7 @@ URLS = {
     "MariaDB": Family(
         ("mariadb", "mysql"),
         "mariadb://user:password@host:3306/database",
-        "Both schemes work with both servers: the server says which it is at connect. Options for TLS are named as in their clients.",
+        "Both schemes work with both: the server says which it is at connect. Options for TLS are named as in their clients.",
         {
             **_TABLES,
             "ssl-mode": Option(
