@@ -17,7 +17,7 @@ PORTS = range(11_000, 22_000)
 """Those of servers that tests and examples start. Linux gives ports above 32,768 to clients, other systems above 49,152."""
 _GIVEN: set[int] = set()
 PROGRAMS = "ONCEONLY_RABBITMQ_PROGRAMS"
-"""The variable that names another directory with the programs, which are run as the user who asks."""
+"""The variable that names another directory with the programs. They run as the user of this process."""
 _BINARIES = "/usr/lib/rabbitmq/bin:/opt/homebrew/sbin:/usr/local/sbin"
 
 

@@ -135,15 +135,19 @@ def _download(release: Release, work: Path) -> Path:
 
 def _mirror() -> str:
     """Return the mirror of Debian that apt is configured with. Raises OSError if there is none."""
-    targets = ("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian")
-    found = _run(*targets).split()
+    found = package_sources("Origin: Debian")
     if not found:  # before the first update, apt knows no target's origin
         _run("apt-get", "--quiet", "update")
-        found = _run(*targets).split()
+        found = package_sources("Origin: Debian")
     mirrors = [each for each in found if "security" not in each]
     if not mirrors:
         raise OSError("apt has no mirror of Debian")
     return mirrors[0]
+
+
+def package_sources(*filters: str) -> list[str]:
+    """Return the addresses from which apt has lists of packages, such as those with `Origin: Debian`."""
+    return _run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", *filters).split()
 
 
 def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.available import MARIADB, free_port, want
+from tests.servers.emulators import listens
 
 SECONDS_TO_START = 60
 SMALL = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--performance-schema=OFF", "--key-buffer-size=1M"]
@@ -56,10 +56,7 @@ def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
 def _wait(port: int, process: "subprocess.Popen[bytes]") -> None:
     end = time.monotonic() + SECONDS_TO_START
     while time.monotonic() < end and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
+        if listens(port):
             return
+        time.sleep(0.05)
     pytest.fail("the tests' own MariaDB does not start")

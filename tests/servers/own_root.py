@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tests import ROOT
 from tests.servers.available import Server, gone, want
 from tests.servers.debian import DEBOOTSTRAP, program
+from tests.servers.debian_roots import package_sources
 
 OWN_ROOT = Server("a root of its own", "ONCEONLY_DEBOOTSTRAP", "unshare")
 INCLUDED = ("iproute2", "make", "procps", "python3")
@@ -54,18 +55,9 @@ def mirror() -> Mirror:
     release = next(
         (line.partition("=")[2].strip('"') for line in _lines("/etc/os-release") if line.startswith("VERSION_CODENAME=")), ""
     )
-    asked = [
-        "apt-get",
-        "indextargets",
-        "--format",
-        "$(REPO_URI)",
-        "Created-By: Packages",
-        f"Codename: {release}",
-        "Component: main",
-    ]
     if shutil.which("apt-get") is None:
         raise gone(OWN_ROOT, "there is no apt-get: this test needs Debian or Ubuntu")
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+    found = package_sources(f"Codename: {release}", "Component: main")
     if not found:
         raise gone(OWN_ROOT, f"apt has no list of packages of {release!r}: run `apt-get update`")
     return Mirror(found[0], release)
