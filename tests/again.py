@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from tests import ROOT
+from tests.time_limit import VARIABLE
 
 
 class Run(NamedTuple):
@@ -40,9 +41,10 @@ def run_again(
     """Run these files and directories with pytest, and these variables in its environment; `report` is a file for its report.
 
     `python` is the command of the interpreter. The run is one process unless an option says otherwise, and it includes tests
-    that are marked `slow`. Raises AssertionError, with all that was printed, if a test has failed, and TimeoutExpired.
+    that are marked `slow`. It is part of a test that is under way, so the time limit of this run does not interrupt it. Raises
+    AssertionError, with all that was printed, if a test has failed, and TimeoutExpired.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_") and name != VARIABLE}
     words = ("-q", "-p", "no:cacheprovider", "-n", "0", "-m", "", f"--junitxml={report}", *options)
     done = subprocess.run(
         [*python, "-m", "pytest", *words, *paths],

@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests import ROOT
+from tests.again import run_again
 from tests.time_limit import REASON, VARIABLE, is_over, left_out
 
 
@@ -42,3 +44,11 @@ def test_a_run_whose_time_is_over_says_so() -> None:
     assert done.returncode == 0, done.stdout
     assert f"tests, because {REASON}" in done.stdout
     assert " passed" not in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_tests_that_run_again_within_a_test_have_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That test is under way when the time is over, and would find too few of them."""
+    monkeypatch.setenv(VARIABLE, "1")
+    run_again(["tests/model/test_retry.py"], tmp_path / "report.xml").check(5)
