@@ -199,7 +199,8 @@ def make(kind: str, declared: Any, *, nested: bool) -> type[Any]:
     if kind == "struct":
         return msgspec.defstruct("Body", declared_fields.items())
     if kind == "attrs":
-        return attrs.make_class("Body", {name: attrs.field(type=each) for name, each in declared_fields.items()})
+        types = {name: type(None) if each is None else each for name, each in declared_fields.items()}  # None is no type there
+        return attrs.make_class("Body", {name: attrs.field(type=each) for name, each in types.items()})
     if kind == "pydantic":
         model: type[Any] = pydantic.create_model("Body", **{name: (each, ...) for name, each in declared_fields.items()})  # type: ignore[call-overload]
         return model

@@ -18,7 +18,6 @@ NOT_NEEDED = ("all", "bench", "dev")
 TOOLS = (
     "aio-pika",
     "cloudevents",
-    "cryptography",
     "django-tasks",
     "griffelib",
     "gunicorn",
@@ -37,7 +36,7 @@ TOOLS = (
     "uvicorn",
 )
 """What the tests themselves need, of the extra `dev`, in the versions of constraints.txt."""
-UNPINNED = ("opentelemetry-sdk",)
+UNPINNED = ("aio-pika", "opentelemetry-sdk")
 """Those whose versions follow from a lowest one."""
 
 

@@ -42,7 +42,7 @@ def to_entry(headers: Headers) -> bytes | None:
 def from_entry(packed: bytes) -> list[str]:
     try:
         return _unpack(packed)
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, msgspec.DecodeError):  # the second since msgspec 0.23
         return [value.decode("utf-8", "surrogateescape") for value in _unpack_raw(packed)]
 
 
