@@ -13,7 +13,8 @@ from tests.servers.emulators import Running, listens
 
 OTHER = 10_000
 """How far above its port a member of a cluster has another one."""
-_BINARIES = f"{os.environ.get('PATH', '')}:/opt/homebrew/bin:/usr/local/bin"
+_BINARIES = "/opt/homebrew/bin:/usr/local/bin"
+"""Where it may be besides the path."""
 
 
 class OwnRedis:
@@ -48,7 +49,7 @@ def own_redis(*settings: str) -> Iterator[str]:
 def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
     """Run one with these settings, which a test may stop. A loud skip where the program is not installed."""
     want(REDIS.name)
-    program = shutil.which("redis-server", path=_BINARIES)
+    program = shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", ""), _BINARIES]))
     if program is None:
         raise gone(REDIS, "Redis's own program, redis-server, is not installed")
     port = free_port(OTHER)

@@ -64,7 +64,7 @@ def _in_root(release: Release, programs: Mapping[str, str], variable: str = "") 
         for name, program in programs.items():
             script = directory / name
             words = " ".join(f"'{word}'" for word in inside(root, program))
-            script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            script.write_text(f'#!/bin/sh\nLC_ALL=C exec {words} "$@"\n')  # a root has no other locale, and Redis ends
             script.chmod(script.stat().st_mode | stat.S_IXUSR)
         return {variable: str(directory)} if variable else {"PATH": os.pathsep.join([str(directory), os.environ["PATH"]])}
 
