@@ -18,6 +18,7 @@ NOT_NEEDED = ("all", "bench", "dev")
 TOOLS = (
     "aio-pika",
     "cloudevents",
+    "confluent-kafka",
     "django-tasks",
     "griffelib",
     "gunicorn",

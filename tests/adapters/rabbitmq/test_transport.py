@@ -125,8 +125,9 @@ async def test_an_event_nobody_subscribed_to_is_counted(broker: Broker) -> None:
     async with opened(Topology(endpoint="shop")) as deaf:
         other = await deaf.transport()
         soon = SystemClock().now() + 1
-        assert await other.send([*unheard, Send(message=message(), due=soon)]) == (Answer.TAKEN,) * 3
+        assert await other.send(unheard) == (Answer.TAKEN,) * 2
         assert other.unsubscribed.counts == {"shop.order.v1": 2}
+        assert await other.send([Send(message=message(), due=soon)]) == (Answer.TAKEN,)
         while (await other.depth("shop")).delayed:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.05)
         await other.remove([TOPOLOGY])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onceonly.errors import HandlerExpired
+from onceonly.runtime.worker import handler_thread
 from onceonly.runtime.worker.handler_thread import HandlerThread, ThreadPool
 
 REQUEST = contextvars.ContextVar("request", default="")
@@ -141,9 +142,12 @@ async def test_what_is_being_awaited_is_cancelled_and_the_thread_gets_out() -> N
     assert (place.is_out, seen) == (True, ["cancelled"])
 
 
-async def test_a_thread_that_is_left_behind_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_thread_that_is_left_behind_is_logged_with_its_place(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the user's code; its end is logged as well."""
     caplog.set_level("INFO")
+    monkeypatch.setattr(handler_thread, "_LEFT", set())  # other tests may have left some
     goes_on = threading.Event()
 
     def handler(_place: HandlerThread, over: Callable[[], None]) -> None:
