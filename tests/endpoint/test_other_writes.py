@@ -194,8 +194,10 @@ async def _core(engine: AsyncEngine, id_: str) -> None:
 
 async def _sync_engine(engine: AsyncEngine, id_: str) -> None:
     def write() -> None:
-        with create_engine(f"sqlite:///{engine.url.database}").begin() as connection:
+        own = create_engine(f"sqlite:///{engine.url.database}")
+        with own.begin() as connection:
             connection.execute(text("INSERT INTO sale (id) VALUES (:id)"), [{"id": id_}, {"id": f"{id_}2"}])
+        own.dispose()
 
     await asyncio.to_thread(write)
 
