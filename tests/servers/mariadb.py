@@ -30,8 +30,9 @@ def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
         if os.environ.get("CI", "").lower() in {"true", "1"}:
             pytest.fail(reason)
         pytest.skip(reason)
-    data = directory / "data"
-    common = ["--no-defaults", f"--datadir={data}", *([] if os.getuid() else ["--user=root"])]
+    own = directory / "temporary"  # a server that starts deletes temporary tables, also those of others in /tmp
+    own.mkdir()
+    common = ["--no-defaults", f"--datadir={directory}/data", f"--tmpdir={own}", *([] if os.getuid() else ["--user=root"])]
     subprocess.run(
         [installer, *common, "--auth-root-authentication-method=normal", *SMALL],
         check=True,
