@@ -1,6 +1,5 @@
 """A Redis server of the tests' own, from the installed program: with settings that others must not suffer from."""
 
-import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from tests.servers.emulators import Running, listens
 
 OTHER = 10_000
 """How far above its port a member of a cluster has another one."""
-_BINARIES = "/opt/homebrew/bin:/usr/local/bin"
-"""Where it may be besides the path."""
 
 
 class OwnRedis:
@@ -49,7 +46,7 @@ def own_redis(*settings: str) -> Iterator[str]:
 def own_redis_server(*settings: str) -> Iterator[OwnRedis]:
     """Run one with these settings, which a test may stop. A loud skip where the program is not installed."""
     want(REDIS.name)
-    program = shutil.which("redis-server", path=os.pathsep.join([os.environ.get("PATH", ""), _BINARIES]))
+    program = shutil.which("redis-server") or shutil.which("redis-server", path="/opt/homebrew/bin:/usr/local/bin")
     if program is None:
         raise gone(REDIS, "Redis's own program, redis-server, is not installed")
     port = free_port(OTHER)

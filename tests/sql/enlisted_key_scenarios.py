@@ -108,9 +108,10 @@ def sync_engine(store: str, **options: Any) -> Any:
     MySQL offers TLS, which PyMySQL takes unasked: nothing between them could see a COMMIT then.
     """
     url = make_url(store).set(query={})
-    if SYNC_DRIVERS[url.get_backend_name()] == "mysql+pymysql":
+    driver = SYNC_DRIVERS[url.get_backend_name()]
+    if driver == "mysql+pymysql":
         options["connect_args"] = {"ssl_disabled": True}
-    engine = create_engine(url.set(drivername=SYNC_DRIVERS[url.get_backend_name()]), **options)
+    engine = create_engine(url.set(drivername=driver), **options)
     if url.get_backend_name() == "sqlite":  # so that savepoints work, as SQLAlchemy's page on SQLite says
         event.listen(engine, "connect", no_implicit_begin)
         event.listen(engine, "begin", begin)
