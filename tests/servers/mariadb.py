@@ -18,7 +18,8 @@ SMALL = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M", "--perfor
 def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
     """Start a server in a directory without a folder `data`, and stop it; gives the URL of its database `test`.
 
-    Its temporary tables are in the directory: a server that starts deletes those it finds, also those of others in /tmp.
+    Its temporary tables are in the directory: a server that starts deletes those it finds, also those of others in /tmp. It has
+    no anonymous user, as whom an unknown user would be let in.
     """
     want(MARIADB.name)
     installer, server = (
@@ -35,9 +36,15 @@ def own_mariadb(directory: Path, *options: str) -> Iterator[str]:
         capture_output=True,
         timeout=SECONDS_TO_START,
     )
+    first = directory / "first.sql"
+    first.write_text("DELETE FROM mysql.global_priv WHERE User = '';\nFLUSH PRIVILEGES;\n")
     port = free_port()
     place = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={directory}/m.sock", f"--pid-file={directory}/m.pid"]
-    running = Running([server, *common, *place, "--log-bin", "--sync-binlog=1", "--server-id=1", *options], directory, {})
+    running = Running(
+        [server, *common, *place, "--log-bin", "--sync-binlog=1", "--server-id=1", f"--init-file={first}", *options],
+        directory,
+        {},
+    )
     try:
         running.start(lambda: listens(port), SECONDS_TO_START)
         yield f"mysql://root@127.0.0.1:{port}/test"

@@ -121,7 +121,11 @@ async def test_a_claim_waits_and_then_sees_what_the_other_committed(url: str, st
         done, _ = await asyncio.wait([second], timeout=0.05)
         assert not done
         await first.commit(records(A, decided=True))
-        found = await second
+        try:
+            found = await second
+        except ConflictError:  # of innodb_snapshot_isolation, which is ON where 11.6 or later is installed anew
+            assert level == "SERIALIZABLE"
+            found = await SqlStore(other, "shop").begin([A, B])
         found.abandon()
         assert (found.found.new, found.found.pending) == ((B,), (Record(A.identity, ONE_EFFECT),))
 

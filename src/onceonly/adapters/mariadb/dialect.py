@@ -53,7 +53,7 @@ POOL_RECYCLE_SECONDS = 3600  # servers close idle connections, after 8 hours by 
 _DURABLE_FLUSHES = (1, 3)  # 3 is 1 with more syncs
 _NOT_ALLOWED = (1142, 1227)
 _LOGIN_FAILURES: dict[int | None, str] = {
-    **dict.fromkeys((1045, 1698), "the server rejected this user or password, or a connection without TLS"),
+    **dict.fromkeys((1045, 1698, 3159), "the server rejected this user or password, or a connection without TLS"),
     1044: "this user may not use this database: grant the permission",
     1049: "this database does not exist on the server: create it",
 }
@@ -61,7 +61,7 @@ _OFF = (0, "0", "OFF")
 
 # https://mariadb.com/kb/en/mariadb-error-codes/. What the server said for sure; all others say nothing that can be relied on.
 _FAILURES = {
-    **dict.fromkeys((1020, 1213), DatabaseFailure.LOCKED),
+    **dict.fromkeys((1020, 1213, 1412), DatabaseFailure.LOCKED),  # 1412: a table was truncated since the snapshot was taken
     **dict.fromkeys((1205, 3572), DatabaseFailure.HELD),
     **dict.fromkeys(
         (1022, 1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1557, 1586, 1761, 1762, 3819, 4025), DatabaseFailure.CONSTRAINT
@@ -74,7 +74,9 @@ _FAILURES = {
     **dict.fromkeys((1792, 1836), DatabaseFailure.READ_ONLY),
     1243: DatabaseFailure.SESSION,  # an unknown prepared statement
     1153: DatabaseFailure.ABORTED,  # a packet larger than max_allowed_packet: the server closes the connection after saying so
-    **dict.fromkeys((1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 2003), DatabaseFailure.UNABLE),
+    **dict.fromkeys(
+        (1021, 1040, 1044, 1045, 1049, 1114, 1129, 1130, 1203, 1226, 1290, 1698, 2003, 3159), DatabaseFailure.UNABLE
+    ),
 }
 
 _LEVELS = {  # units get what the user chose
