@@ -188,16 +188,18 @@ async def test_a_delayed_message_that_its_queue_never_takes_holds_up_no_other(
     got = await take(transport, 3)
     assert sorted(ids(got)) == ["m0", "m2", "m4"]
     await transport.ack(got)
-    assert (await transport.depth("shop")).waiting == 2
+    async with asyncio.timeout(PATIENCE):
+        while (await transport.depth("shop")).waiting > 2:  # a copy is received before its original is deleted  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     await transport._delays.move()
     assert (await transport.depth("shop")).waiting == 2
     assert len([each for each in caplog.records if event_in(each) == "unreadable data at the broker"]) == 2
 
 
 async def test_many_strays_are_moved(broker: Broker) -> None:
-    """Random subjects, on a real server."""
+    """Random subjects, on a real server. Newer ones list no subject with DEL: see `delays`."""
     transport, start = await broker.transport(), broker.names.all_delayed_for("shop")[:-1].encode()
-    letters = bytes(sorted({*range(1, 256)} - {*b" \t\r\n.\x0b\x0c\x00"}))
+    letters = bytes(sorted({*range(1, 256)} - {*b" \t\r\n.\x0b\x0c\x00\x7f"}))
     count = max(40, inputs() // 500)
     subjects = [
         start + bytes(letters[(number * 31 + at * 17 + number // 7) % len(letters)] for at in range(1 + number % 9)) + b".z"

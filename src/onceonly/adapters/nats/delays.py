@@ -11,7 +11,7 @@ stored message, so no other send is ever dropped.
 
 Any user with the right to publish chooses the subject, headers and body. A message whose subject has no instant is moved to
 the queue with the reason in its first header, and becomes a dead letter there. One that the queue never takes stays, and holds
-up nothing.
+up nothing. So does one whose subject has the character DEL (0x7F), which newer servers list nowhere: 2.15 does not, 2.9 does.
 """
 
 import asyncio
