@@ -18,6 +18,7 @@ from onceonly_verify.generated.reach import CheckReach, Reach
 from onceonly_verify.generated.suite import GeneratedFindings, ModuleFigures, Survivor
 from onceonly_verify.histories import Counterexample, TraceStep
 from onceonly_verify.processes import cores
+from onceonly_verify.runs import LIMIT
 from onceonly_verify.schedules import WalkResult
 from onceonly_verify.trie import NotDeterministic
 from tests.cli.terminal import Terminal
@@ -64,14 +65,15 @@ def let_the_checker_find(
 ) -> None:
     """Let there be one check and one mutant, with these results, for whoever asks for so many processes."""
 
-    def checks(chosen: object, *, jobs: int, progress: Any, done: Any) -> tuple[CheckResult, ...]:
+    def checks(chosen: object, *, jobs: int, progress: Any, done: Any, limit: int) -> tuple[CheckResult, ...]:
         assert (chosen, jobs) == (CHECKS, at_once)
+        assert limit in {5, LIMIT}
         progress("one message", 5, 5)
         done(checked)
         return (checked,)
 
-    def mutants(chosen: object, *, jobs: int, done: Any) -> tuple[MutantResult, ...]:
-        assert (chosen, jobs) == (MUTANTS, at_once)
+    def mutants(chosen: object, *, jobs: int, done: Any, shortest: bool) -> tuple[MutantResult, ...]:
+        assert (chosen, jobs, shortest) == (MUTANTS, at_once, False)
         done(hunted)
         return (hunted,)
 
@@ -196,6 +198,25 @@ def test_a_finding_ends_with_exit_code_1_and_says_what_it_is(
     assert saved.exists() == bool(found.steps)
     assert ("onceonly verify --replay counterexample-one-message.json" in done.err) == bool(found.steps)
     assert onceonly("verify", "--no-mutants", "--json").answer["mutants"] == []
+
+
+@pytest.mark.parametrize(("found", "code"), [(CUT_OFF, 0), (FINE, 0), (VIOLATED, 1), (STUCK, 1), (INCAPABLE, 1)])
+def test_with_a_limit_of_states_a_check_may_stay_incomplete(
+    onceonly: Terminal, monkeypatch: pytest.MonkeyPatch, found: CheckResult, code: int
+) -> None:
+    """What was seen of it counts."""
+    let_the_checker_find(monkeypatch, found, CAUGHT)
+    done = onceonly("verify", "--no-mutants", "--check-states", "5")
+    assert done.code == code
+    assert f"{found.complete:d}{'' if found.complete else ' of 1'} check complete" in done.out
+
+
+def test_the_limit_of_states_is_kept(onceonly: Terminal) -> None:
+    """Control: the same check is complete without it."""
+    limited = onceonly("verify", "--check", "one message", "--check-states", "5", "--json").answer["checks"][0]
+    whole = onceonly("verify", "--check", "one message", "--json").answer["checks"][0]
+    assert (limited["complete"], whole["complete"]) == (False, True)
+    assert limited["states"] < whole["states"]
 
 
 def test_a_counterexample_that_cannot_be_saved_hides_nothing(onceonly: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

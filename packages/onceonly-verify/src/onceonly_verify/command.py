@@ -37,6 +37,7 @@ from onceonly_verify.output import (
 from onceonly_verify.parallel import walk_in_processes
 from onceonly_verify.processes import cores
 from onceonly_verify.replay_command import keep, replay_file
+from onceonly_verify.runs import LIMIT
 from onceonly_verify.schedules import WalkResult
 
 MILLION = 1_000_000
@@ -66,6 +67,8 @@ class VerifyPlan(Struct, frozen=True, kw_only=True):
     named: Sequence[GeneratedMutant] = ()
     """Generated mutants to run alone, with their counterexamples."""
     limits: Limits = Limits()
+    check_states: int | None = None
+    """States after which a check may be left incomplete; None for checks that have to be complete."""
     coverage: bool = False
     """Whether to measure what the checks reach."""
 
@@ -86,6 +89,9 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         bool, typer.Option(help="Also check broken versions of the algorithms. Each of these mutants must be caught.")
     ] = True,
     check: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run only this check; repeatable.")] = None,
+    check_states: Annotated[
+        int | None, typer.Option(min=1, help="States of a check after which it is left incomplete, which is no failure then.")
+    ] = None,
     mutant: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,7 +129,8 @@ def verify(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Explore every interleaving of the shipping algorithms in small worlds, with crashes, duplicates and lost answers.
 
-    Exits with code 1 on a violation, a stuck state, an incomplete check, or a mutant that survives. Generated mutants that
+    Exits with code 1 on a violation, a stuck state, an incomplete check unless --check-states is given, or a mutant that
+    survives. Generated mutants that
     are listed as survivors are printed only. The larger worlds of --deep
     may stay incomplete. With --coverage, exits with code 1 also if the checks do not reach a line or branch that is not in the
     list of exceptions, or reach one that is. With --replay, exits with code 1 if the violation is reproduced and 3 if it is
@@ -149,6 +156,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
             mutants=_chosen(by_hand, MUTANTS) if mutant else MUTANTS if whole and mutants else (),
             named=_chosen(by_rule, generated_mutants()) if by_rule else (),
             limits=limits,
+            check_states=check_states,
             deep=DEEP if deep else (),
             budget=Budget(minutes * 60, int(gigabytes * 2**30)),
             schedules=schedules if schedules is not None else MILLION * deep,
@@ -180,7 +188,7 @@ def _run_plan(plan: VerifyPlan) -> None:
         if len(found.checked) > 1:
             show("Not covered:\n" + "\n".join(f"* {text}" for text in NOT_COVERED))
     _save_counterexamples(plan, found)
-    bad = _failures(found)
+    bad = _failures(plan, found)
     for text in bad:
         print_error(text)
     if bad:
@@ -228,7 +236,8 @@ def _run_checks(plan: VerifyPlan, found: VerifyFindings) -> None:
             watch.done(_check_line(each))
 
         if not plan.coverage:
-            found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked))
+            limit = plan.check_states or LIMIT
+            found.checked = list(run_checks(plan.checks, jobs=plan.jobs, progress=seen, done=checked, limit=limit))
             return
         measured = run_measured(plan.checks, jobs=plan.jobs, progress=seen, done=checked)
         found.checked = [each.result for each in measured]
@@ -243,7 +252,8 @@ def _run_mutants(plan: VerifyPlan, found: VerifyFindings) -> None:
             found.hunted.append(each)
             watch.done(f"mutant {each.name}: {f'caught after {len(each.steps)} steps' if each.caught else 'SURVIVED'}")
 
-        found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted))
+        shortest = plan.prints_counterexamples or bool(plan.save)
+        found.hunted = list(run_mutants(plan.mutants, jobs=plan.jobs, done=hunted, shortest=shortest))
 
 
 def _run_named_mutants(plan: VerifyPlan, found: VerifyFindings) -> None:
@@ -317,7 +327,7 @@ def _print_findings(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> 
 
 def _print_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
     for each in (*found.checked, *found.deep):
-        if each.violation or each.stuck or each.missing or (each in found.checked and not each.complete):
+        if not holds(each) or (each in found.checked and not (each.complete or plan.check_states)):
             show(f"\n{each.algorithm}:\n{render(each)}")
     by_name: dict[str, Mutant | GeneratedMutant] = {each.name: each for each in plan.mutants}
     by_name |= {each.name: each for each in plan.named}
@@ -353,8 +363,8 @@ def _save_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
         print_error(f"{plan.save} was not written: no check found a counterexample")
 
 
-def _failures(found: VerifyFindings) -> list[str]:
-    bad = [each.algorithm for each in found.checked if not each.passed]
+def _failures(plan: VerifyPlan, found: VerifyFindings) -> list[str]:
+    bad = [each.algorithm for each in found.checked if not (holds(each) if plan.check_states else each.passed)]
     bad += [each.algorithm for each in found.deep if not holds(each)]
     if found.walked and not found.walked.passed:
         bad.append(f"random schedule {found.walked.number} of seed {found.walked.seed}")

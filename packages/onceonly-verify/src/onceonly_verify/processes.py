@@ -93,7 +93,7 @@ def _processes() -> Iterator[dict[Connection, _Running]]:
 def _begin(running: dict[Connection, _Running], index: int, job: tuple[Any, Any]) -> None:
     # Never a plain fork: the parent may draw its progress in a thread. The server that forks has none, and nothing explored.
     context: Any = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-    context.set_forkserver_preload([job[0].__module__])
+    context.set_forkserver_preload([getattr(job[0], "func", job[0]).__module__])  # of a partial, its function's
     mine, yours = context.Pipe()
     process = context.Process(target=_work, args=(yours, *job), daemon=True)
     running[mine] = _Running(index, process)  # before it starts: an interruption finds it here

@@ -38,7 +38,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
 
 class MutantResult(Struct, frozen=True, kw_only=True):
-    """One mutant: what caught it and where, or the reason why nothing did. `steps` is the shortest way there."""
+    """One mutant: what caught it and where, or the reason why nothing did. `steps` is a way there."""
 
     name: str
     caught: bool
