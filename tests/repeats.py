@@ -4,6 +4,7 @@
 stays in `make test`, on at least one system. `make test-quick` runs each test function once.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from types import FunctionType
 
@@ -37,11 +38,16 @@ EMULATED = frozenset(
 """Fixtures of stand-ins for clouds and brokers. `make test-ci` binds suites to them, `make test` to databases and brokers."""
 
 TWINS = {
+    "starlette": ("fastapi",),
+    "flask": ("wsgi",),
     "postgresql+psycopg": ("postgresql",),
     "psycopg": ("asyncpg",),
     "mariadb": ("postgresql+asyncpg", "postgresql"),
 }
-"""A test on the first is left out of `make test` if it is there on one of the others: on PostgreSQL, with asyncpg."""
+"""A test on the first is left out of `make test` if it is there on one of the others: on PostgreSQL, with asyncpg.
+
+An application of FastAPI is one of Starlette, and one of Flask is one of WSGI.
+"""
 CHECKER = "tests/verify/"
 """Tests of the model checker, whose checks and mutants `make verify` runs: `make test-ci` has those that are not slow."""
 FAULTS = "tests/faults/"
@@ -51,6 +57,7 @@ FAULTS = "tests/faults/"
 def mark_repeats(items: Sequence[pytest.Item]) -> None:
     """Mark what `make test` and `make test-ci` leave out."""
     names = {item.nodeid for item in items}
+    functions: defaultdict[tuple[object, str], list[pytest.Function]] = defaultdict(list)
     for item in items:
         if item.nodeid.startswith(CHECKER):
             item.add_marker(pytest.mark.repeated if _is_slow(item) else pytest.mark.slow)
@@ -58,6 +65,25 @@ def mark_repeats(items: Sequence[pytest.Item]) -> None:
             _mark(item, item.cls.service)
         elif _has_twin(item, names) or _is_suite_on_emulator(item):
             item.add_marker(pytest.mark.slow)
+        elif isinstance(item, pytest.Function) and not (_is_slow(item) or item.nodeid.startswith(FAULTS)):
+            functions[item.parent, item.originalname].append(item)
+    for each in functions.values():
+        for item in combined(each):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.repeated)
+
+
+def combined(items: Sequence[pytest.Function]) -> list[pytest.Function]:
+    """Return the tests of a function that combine anew what other tests of it have: each value of each parameter is there."""
+    values = {
+        item: {(name, id(value)) for name, value in item.callspec.params.items()} for item in items if hasattr(item, "callspec")
+    }
+    left, missing = list(values), set[tuple[str, int]]().union(*values.values())
+    while missing:
+        best = max(left, key=lambda item: len(values[item] & missing))  # the first of them
+        left.remove(best)
+        missing -= values[best]
+    return left
 
 
 def quick(items: Sequence[pytest.Item]) -> list[pytest.Item]:

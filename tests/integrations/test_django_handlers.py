@@ -582,7 +582,7 @@ def test_a_handler_whose_time_is_over_is_undone(shop: Endpoint, alias: str, bloc
     entered, out, done = threading.Event(), threading.Event(), threading.Event()
     tries: list[str] = []
 
-    @shop.handler(timeout=0.2, retry=Retry(immediate=3, delayed=0))
+    @shop.handler(timeout=1, retry=Retry(immediate=3, delayed=0))
     def place_order(order: PlaceOrder) -> None:
         tries.append(order.name)
         Order.objects.using(alias).create(name=order.name)
@@ -597,7 +597,7 @@ def test_a_handler_whose_time_is_over_is_undone(shop: Endpoint, alias: str, bloc
     async def test() -> None:
         await asyncio.to_thread(send, shop, alias)
         async with host_of(shop).running():
-            await asyncio.to_thread(entered.wait, 30)
+            assert await asyncio.to_thread(entered.wait, 30)
             if not blocks:
                 await asyncio.to_thread(wait_for_expiry)
                 out.set()
@@ -606,7 +606,7 @@ def test_a_handler_whose_time_is_over_is_undone(shop: Endpoint, alias: str, bloc
             await asyncio.to_thread(done.wait, 30)
 
     def wait_for_expiry() -> None:
-        threading.Event().wait(0.4)  # longer than its time: what follows is refused, however long it takes
+        threading.Event().wait(1.2)  # longer than its time: what follows is refused, however long it takes
 
     asyncio.run(test())
     assert (orders(alias), tries) == (["a"], ["a", "a"])
