@@ -20,6 +20,9 @@ Tell = Callable[..., None]
 """Called in the working process; what it is given is told in the parent."""
 
 
+_COMPILED = "onceonly_verify.preloaded"
+
+
 class WorkFailed(OnceOnlyError):
     """A piece of work raised, or its process died: its result is unknown."""
 
@@ -93,7 +96,7 @@ def _processes() -> Iterator[dict[Connection, _Running]]:
 def _begin(running: dict[Connection, _Running], index: int, job: tuple[Any, Any]) -> None:
     # Never a plain fork: the parent may draw its progress in a thread. The server that forks has none, and nothing explored.
     context: Any = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-    context.set_forkserver_preload([getattr(job[0], "func", job[0]).__module__])  # of a partial, its function's
+    context.set_forkserver_preload([getattr(job[0], "func", job[0]).__module__, _COMPILED])  # of a partial, its function's
     mine, yours = context.Pipe()
     process = context.Process(target=_work, args=(yours, *job), daemon=True)
     running[mine] = _Running(index, process)  # before it starts: an interruption finds it here

@@ -120,6 +120,12 @@ def changed(changes: Sequence[CodeChange], *, has_log: bool = True) -> Programs:
     return _together(_compiled(changes))._replace(has_log=has_log)
 
 
+def compile_unchanged() -> None:
+    """Compile the modules without a change, and remember them: this process, and those that it forks, need not do it again."""
+    for name in MODULES:
+        _unchanged(name)
+
+
 def _compiled(changes: Sequence[CodeChange]) -> dict[str, ModuleType]:
     fresh: dict[str, ModuleType] = {}
     unknown = {each.module for each in changes} - {name.removeprefix("onceonly.") for name in MODULES}
