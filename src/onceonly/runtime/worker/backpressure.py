@@ -91,6 +91,9 @@ class RecentFailures:
         """Return whether the next unit is isolated."""
         return self._left > 0
 
-    def after(self, report: BatchReport, taken: int) -> None:
-        """Adapt to how a batch of `taken` deliveries ended."""
-        self._left = self._span if report.failed else max(0, self._left - taken)
+    def after(self, report: BatchReport, taken: int, failed: int = 0) -> None:
+        """Adapt to how a batch of `taken` deliveries ended, in which this number of runs of handlers `failed`.
+
+        They may be more than the failed messages: a handler may have failed in a unit, and worked when that ran again.
+        """
+        self._left = self._span if report.failed or failed else max(0, self._left - taken)

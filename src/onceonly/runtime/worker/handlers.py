@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from onceonly.model.errors import BudgetExceeded, HandlerStuck
+from onceonly.model.errors import BudgetExceeded, HandlerFailed, HandlerStuck
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Delivery, Message, Unreadable
 from onceonly.model.record import Decision
 from onceonly.model.remote import Response
+from onceonly.model.retry import UNCOUNTED
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Timer
@@ -56,6 +57,8 @@ class LoopHandlers:
         self._attempts: dict[Identity, int] = {}
         self._sampler = sampler
         self._sample = WaitSample()
+        self.failed = 0
+        """How many runs of handlers failed in this batch, also of those that worked when their unit ran again."""
 
     @property
     def waited(self) -> float:
@@ -66,6 +69,7 @@ class LoopHandlers:
         """Drop the attempt counts of the batch before: a dead letter that is sent again starts from zero."""
         self._attempts.clear()
         self._sample.begin_batch()
+        self.failed = 0
 
     def read(self, delivery: Delivery) -> Message | Unreadable:
         """Read it, and store how often it has failed: the highest count of its copies in this batch."""
@@ -98,13 +102,16 @@ class LoopHandlers:
         now = self._timer.seconds()
         if now >= self._until.setdefault(resources, now + self._budget):
             raise BudgetExceeded("the time budget of the unit is used")
-        if self._sampler is None:
-            return await self._mark(messages, handle)
-        self._sampler.enter(self._sample, resources)
+        if self._sampler is not None:
+            self._sampler.enter(self._sample, resources)
         try:
             return await self._mark(messages, handle)
+        except HandlerFailed as error:
+            self.failed += error.failure.kind not in UNCOUNTED
+            raise
         finally:
-            self._sampler.leave(self._sample)
+            if self._sampler is not None:
+                self._sampler.leave(self._sample)
 
     async def _mark(self, messages: Sequence[Message], handle: Callable[[], Awaitable[_Decided]]) -> _Decided:
         row = self._row

@@ -235,7 +235,7 @@ class Worker:
         self.report += report
         if not waited or report.conflicted:
             self.turns.shrink()
-        self._recent_failures.after(report, taken)
+        self._recent_failures.after(report, taken, loop.failed)
         if report.slot_not_ready:
             self._ask()
         self._count(known=report.known, handled=report.handled, dead=report.dead, retried=report.retried)
@@ -341,6 +341,11 @@ class WorkerLoop:
     def waited(self) -> float:
         """How long, in seconds, the handlers of this batch waited for something else than the store."""
         return self._handlers.waited
+
+    @property
+    def failed(self) -> int:
+        """How many runs of handlers failed in this batch."""
+        return self._handlers.failed
 
     def begin_batch(self, batch: tuple[Delivery, ...], asked: int) -> None:
         """Enclose the work on these deliveries, of which at most `asked` were requested."""
