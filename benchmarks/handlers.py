@@ -2,8 +2,9 @@
 
 All messages wait in the queue when the endpoint starts. Its handler adds an ORM object and publishes an event. With `--bad` a
 share of the messages is rejected after that, chosen at random, and the runs of the others are counted: each run after the
-first is one too many. With `--waits` the handler also awaits `asyncio.sleep`. The time runs from the first handler's start to
-the last commit, and contains no start of a process.
+first is one too many. With `--later` these messages fail once, by `RetryLater`, and are handled a second later. With
+`--reads` each handler executes a statement before it adds its object. With `--waits` it also awaits `asyncio.sleep`. The time
+runs from the first handler's start to the last commit, and contains no start of a process.
 
 It needs a database and a broker, uses tables and queues with a prefix of their own there, and drops them.
 """
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -28,7 +29,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from benchmarks.instructions import instructions
 from benchmarks.pauses import measured_pauses
 from benchmarks.worker import new_event_loop
-from onceonly import Context, Endpoint, Journal, Reject, WorkerSettings
+from onceonly import Context, Endpoint, Journal, Reject, RetryLater, WorkerSettings
 from onceonly.assembly import open_database, open_transport, schemas, temporary_transport
 from onceonly.model.message import Headers, Message, Send
 from onceonly.ports.transport import Topology
@@ -78,6 +79,17 @@ class Seen:
     most: int = 0
 
 
+class Behaviour(NamedTuple):
+    """What handlers do: seconds that each waits, whether it reads first, and whether the bad ones only come later."""
+
+    waits: float = 0.0
+    reads: bool = False
+    later: bool = False
+
+
+ADDS = Behaviour()
+
+
 @app.command()
 def main(  # noqa: PLR0913 - one for each option
     *,
@@ -85,13 +97,16 @@ def main(  # noqa: PLR0913 - one for each option
     broker: Annotated[str, typer.Option(help="The transport's URL; empty for the queue in the store's database.")] = BROKER,
     messages: Annotated[int, typer.Option(help="Number of messages.")] = 10_000,
     bad: Annotated[float, typer.Option(help="Share of the messages that is rejected.")] = 0.0,
+    later: Annotated[bool, typer.Option(help="These messages are retried once instead, a second later.")] = False,
+    reads: Annotated[bool, typer.Option(help="Each handler reads its row first.")] = False,
     waits: Annotated[float, typer.Option(help="Seconds that each handler waits.")] = 0.0,
     concurrency: Annotated[int, typer.Option(help="The worker's concurrency; 0 for the default.")] = 0,
     freeze: Annotated[bool, typer.Option(help="Collect garbage as `onceonly run` does, or as an application.")] = True,
 ) -> None:
     """Measure, and print one line of JSON."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        found = runner.run(measure(database, broker, messages, bad=bad, waits=waits, concurrency=concurrency, freeze=freeze))
+        behaviour = Behaviour(waits, reads=reads, later=later)
+        found = runner.run(measure(database, broker, messages, bad=bad, how=behaviour, concurrency=concurrency, freeze=freeze))
     print(msgspec.json.encode({**found, "load": round(os.getloadavg()[0], 1)}).decode())
 
 
@@ -101,7 +116,7 @@ async def measure(  # noqa: PLR0913 - one for each option
     count: int,
     *,
     bad: float = 0.0,
-    waits: float = 0.0,
+    how: Behaviour = ADDS,
     concurrency: int = 0,
     freeze: bool = True,
     telemetry: Any = None,
@@ -114,7 +129,7 @@ async def measure(  # noqa: PLR0913 - one for each option
     topology = [Topology(endpoint="shop", events=(Place.__name__,)), Topology(endpoint="web", events=(Placed.__name__,))]
     rng = random.Random(SEED)  # noqa: S311 - no secret
     places = [Place(f"m{number}", rng.random() < bad) for number in range(count)]
-    good = [place.id for place in places if not place.bad]
+    good = [place.id for place in places if how.later or not place.bad]
     async with (
         open_database(store) as opened,
         _tables(opened, schemas("store", "transport", *(["journal"] if journal else []))),
@@ -127,7 +142,7 @@ async def measure(  # noqa: PLR0913 - one for each option
         seen = Seen(Counter())
         worker = WorkerSettings(concurrency=concurrency) if concurrency else WorkerSettings()
         endpoint = Endpoint("shop", store=store, transport=transport, worker=worker, telemetry=telemetry, journal=journal)
-        shop = _shop(endpoint, seen, waits)
+        shop = _shop(endpoint, seen, how)
         cpu, executed = time.process_time(), instructions()
         async with frozen_start() if freeze else nullcontext(), shop.running():
             with measured_pauses() as pauses:
@@ -135,10 +150,10 @@ async def measure(  # noqa: PLR0913 - one for each option
                     await asyncio.sleep(GLANCE)
             seconds, cpu = time.perf_counter() - seen.began, time.process_time() - cpu
             executed = (instructions() or 0) - (executed or 0)
-    again = sum(seen.runs[id_] - 1 for id_ in good)
+    again = sum(seen.runs[place.id] - 1 for place in places if not place.bad)
     return {
         "messages": count,
-        "bad": count - len(good),
+        "bad": sum(place.bad for place in places),
         "good run again": again,
         "share": round(again / len(good), 4),
         "seconds": round(seconds, 3),
@@ -151,19 +166,24 @@ async def measure(  # noqa: PLR0913 - one for each option
     }
 
 
-def _shop(shop: Endpoint, seen: Seen, waits: float) -> Endpoint:
+def _shop(shop: Endpoint, seen: Seen, how: Behaviour) -> Endpoint:
     @shop.handler
     async def place(command: Place, session: AsyncSession, context: Context) -> None:
         seen.began = seen.began or time.perf_counter()
         seen.runs[command.id] += 1
         seen.now += 1
         seen.most = max(seen.most, seen.now)
+        if how.reads:
+            await session.get(Order, command.id)
         session.add(Order(id=command.id))
         context.publish(Placed(command.id))
-        if waits:
-            await asyncio.sleep(waits)
+        if how.waits:
+            await asyncio.sleep(how.waits)
         seen.now -= 1
-        if command.bad:
+        if command.bad and how.later:
+            if seen.runs[command.id] == 1:
+                raise RetryLater(1)
+        elif command.bad:
             raise Reject("not for us")
 
     return shop

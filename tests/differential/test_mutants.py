@@ -25,12 +25,11 @@ def share_a_session(patch: pytest.MonkeyPatch) -> None:
     """Return the second handler the session of the first one."""
     begin = SqlResources.begin_attempt
 
-    async def begin_attempt(self: SqlResources, handler: str) -> object:
+    def begin_attempt(self: SqlResources, handler: str) -> None:
         before = self._scope
-        savepoint = await begin(self, handler)
+        begin(self, handler)
         if before is not None and before._session is not None and self._scope is not None:
             self._scope._session = before._session
-        return savepoint
 
     patch.setattr(SqlResources, "begin_attempt", begin_attempt)
     patch.setattr(HandlerScope, "end", do_nothing)
@@ -43,8 +42,8 @@ def keep_settings(patch: pytest.MonkeyPatch) -> None:
 
 def write_at_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Insert the objects of earlier messages only at the commit."""
-    patch.setattr(SqlResources, "write_rows", do_nothing)
-    patch.setattr(SqlResources, "write_first", do_nothing)
+    patch.setattr(SqlResources, "begin_statements", do_nothing)
+    patch.setattr(SqlResources, "begin_first", do_nothing)
 
 
 def forget_what_a_handler_left(patch: pytest.MonkeyPatch) -> None:

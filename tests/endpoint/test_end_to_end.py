@@ -360,17 +360,22 @@ def _wait_until_cancelled(*_: object) -> None:
         await_only(asyncio.Event().wait())
 
 
+def _wait_in_rollback(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    if statement.startswith("ROLLBACK TO"):
+        _wait_until_cancelled()
+
+
 async def undo_slowly(order: PlaceOrder, session: AsyncSession) -> None:
     """Be in the rollback to the savepoint, which a failed flush asks for, when the time is over."""
-    connection = (await session.connection()).sync_connection
+    engine = (await session.connection()).sync_connection.engine
     event.listen(Line, "after_insert", _fail)
-    event.listen(connection, "rollback_savepoint", _wait_until_cancelled)
+    event.listen(engine, "before_cursor_execute", _wait_in_rollback)
     try:
         session.add(Line(endpoint="shop", what=order.order_id))
         await session.flush()
     finally:
         event.remove(Line, "after_insert", _fail)
-        event.remove(connection, "rollback_savepoint", _wait_until_cancelled)
+        event.remove(engine, "before_cursor_execute", _wait_in_rollback)
 
 
 @pytest.mark.parametrize("handler", [ask_slowly, ask_slowly_sync, write_slowly_sync, undo_slowly])

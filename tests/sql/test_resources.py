@@ -337,7 +337,11 @@ async def test_a_failed_handler_leaves_nothing(database: Database, store: SqlSto
 
 
 async def test_an_isolated_handler_is_blamed_for_what_its_flush_shows(database: Database, store: SqlStore) -> None:
-    """The constraint it broke comes out of its own attempt."""
+    """The constraint it broke comes out of its own attempt, once rows do not wait any more; see `RecentLateRows`."""
+    unit = await store.begin(messages(3), isolated=True)
+    await add(unit, "a", "a")
+    with pytest.raises(CommitRefused):
+        await unit.commit(records(*unit.found.new))
     unit = await store.begin(messages(3), isolated=True)
     await add(unit, "a")
     with pytest.raises(IntegrityError):
@@ -439,19 +443,35 @@ async def test_a_lock_met_on_another_connection_is_the_handlers_own_failure(
     await own.dispose()
 
 
-async def test_reaching_for_the_units_own_savepoint_fails_the_handler(store: SqlStore) -> None:
-    """Its handler has failed, and nothing of it is committed."""
+async def test_a_flush_that_fails_undoes_its_own_handler_only(database: Database, store: SqlStore) -> None:
+    """A session rolls back what it finds to be its transaction: that is the savepoint of its handler, swallowed or not."""
 
-    def roll_back(connection: Connection) -> None:
-        savepoint = connection.get_nested_transaction()
-        assert savepoint is not None
-        savepoint.rollback()
+    async def swallow() -> None:
+        session = session_of(unit.resources)
+        session.add(Order(id="a", total=1))
+        with suppress(IntegrityError):
+            await session.flush()
 
-    unit = await store.begin(messages(2), isolated=True)
+    unit = await store.begin(messages(3), isolated=True)
+    await add(unit, "a")
     with pytest.raises(HandlerFailed):
-        await attempt(unit, lambda: connection_of(unit.resources).run_sync(roll_back))
-    await unit.commit(records(unit.found.new[1]))
-    assert await look(store, *messages(2)) == {"new": ["m0"], "done": ["m1"]}
+        await attempt(unit, swallow)
+    await add(unit, "b")
+    await unit.commit(records(unit.found.new[0], unit.found.new[2]))
+    assert await orders(database) == ["a", "b"]
+
+
+async def test_a_handler_finds_no_savepoint_of_the_units(store: SqlStore) -> None:
+    """Nothing that it may roll back is there, but what it has begun itself."""
+    unit = await store.begin(messages(2), isolated=True)
+    await attempt(unit, lambda: connection_of(unit.resources).run_sync(look_for_a_savepoint))
+    unit.abandon()
+
+
+def look_for_a_savepoint(connection: Connection) -> None:
+    """Execute a statement, and look."""
+    connection.execute(text("SELECT 1"))
+    assert connection.get_nested_transaction() is None
 
 
 async def test_a_late_use_is_logged_with_the_task_and_what_it_runs(store: SqlStore, caplog: pytest.LogCaptureFixture) -> None:

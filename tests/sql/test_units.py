@@ -1,18 +1,23 @@
 """Units of the SQL store: what they cost, who wins, and what a crash leaves."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event
 
-from onceonly.model.errors import CommitFailed, ConflictError
+from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError
 from onceonly.model.identity import claim_key
 from onceonly.model.record import Record
 from onceonly.sql.database import Database
 from onceonly.sql.store import ClaimMode, SqlStore
+from onceonly.sql.store.late_rows import LARGEST_UNIT, UNITS
+from onceonly.sql.store.unit import SqlUnit
 from tests.sql.harness import (
+    Order,
     add,
+    attempt,
     counted,
     handle,
     look,
@@ -29,6 +34,8 @@ from tests.sql.harness import (
 CLAIM = "INSERT INTO onceonly_claims"
 READ_KNOWN = 'SELECT onceonly_claims."key", onceonly_claims.fingerprint,'
 ADD = "INSERT INTO orders"
+READ = "SELECT orders.id, orders.total"
+SAVEPOINT = ["SAVEPOINT onceonly_handler", "RELEASE SAVEPOINT onceonly_handler"]
 RECORD = "INSERT INTO onceonly_records"
 UNCLAIM = "DELETE FROM onceonly_claims"
 
@@ -96,14 +103,58 @@ async def test_forgetting_a_hundred_records_costs_three_statements(database: Dat
     assert await counted(database, "records") == 0
 
 
-async def test_an_isolated_unit_costs_a_savepoint_and_a_flush_for_each_handler(database: Database, store: SqlStore) -> None:
-    """And nothing else."""
-    unit = await store.begin(messages(2), isolated=True)
+async def test_isolation_costs_nothing_for_a_handler_that_only_adds_objects(database: Database, store: SqlStore) -> None:
+    """Its rows wait as in any other unit, and one that fails is left out."""
+    unit = await store.begin(messages(3), isolated=True)
     with statements(database) as heard:
         await add(unit, "a", "b")
+        with pytest.raises(ZeroDivisionError):
+            await attempt(unit, lambda: add_and_fail(unit))
+        await unit.commit(records(*unit.found.new[:2]))
+    assert heard == [ADD, UNCLAIM, "COMMIT"]
+    assert await orders(database) == ["a", "b"]
+
+
+async def add_and_fail(unit: SqlUnit) -> None:
+    """Add an object, and fail before anything is written."""
+    session_of(unit.resources).add(Order(id="failed", total=1))
+    raise ZeroDivisionError
+
+
+async def test_isolation_costs_a_savepoint_for_a_handler_that_executes_statements(database: Database, store: SqlStore) -> None:
+    """It is made before the first of them, which is heard first."""
+    unit = await store.begin(messages(3), isolated=True)
+    with statements(database) as heard:
+        await add(unit, "a")
+        for number in range(2):
+            await attempt(unit, partial(read_and_add, unit, f"b{number}"))
         await unit.commit(records(*unit.found.new))
-    one = ["SAVEPOINT sa_savepoint_1", ADD, "RELEASE SAVEPOINT sa_savepoint_1"]
-    assert heard == [*one, *one, "COMMIT"]
+    assert heard == [READ, ADD, *SAVEPOINT[:1], ADD, *SAVEPOINT[1:], READ, *SAVEPOINT[:1], ADD, *SAVEPOINT[1:], "COMMIT"]
+
+
+async def read_and_add(unit: SqlUnit, name: str) -> None:
+    """Read an object, and add another one."""
+    session = session_of(unit.resources)
+    assert await session.get(Order, "nothing") is None
+    session.add(Order(id=name, total=1))
+    await session.flush()
+
+
+async def test_after_rows_that_the_database_refused_each_isolated_handler_is_flushed(
+    database: Database, store: SqlStore
+) -> None:
+    """For ten units, in any of which others may be refused."""
+    unit = await store.begin(messages(2), isolated=True)
+    await add(unit, "a", "a")
+    with pytest.raises(CommitRefused):
+        await unit.commit(records(*unit.found.new))
+    for turn in range(UNITS + 1):
+        unit = await store.begin([message(f"{turn}.{number}") for number in range(LARGEST_UNIT)], isolated=True)
+        with statements(database) as heard:
+            await add(unit, f"{turn}.a", f"{turn}.b")
+            await unit.commit(records(*unit.found.new[:2]))
+        flushed = [ADD, *SAVEPOINT]
+        assert heard == [*([*flushed, *flushed] if turn < UNITS else [ADD]), UNCLAIM, "COMMIT"]
 
 
 async def test_claims_are_made_in_key_order(database: Database, store: SqlStore) -> None:

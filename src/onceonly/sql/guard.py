@@ -60,6 +60,9 @@ class GuardedScope(Protocol):
     def check_use(self) -> None:
         """Raise RuntimeError if the handler has ended."""
 
+    def roll_back(self) -> None:
+        """Undo what the handler did, or roll back its unit where that cannot be undone. Raises RuntimeError after its end."""
+
     @property
     def connection(self) -> AsyncConnection:
         """The handler's connection object. Raises RuntimeError."""
@@ -80,7 +83,7 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 
 class HandlerTransaction(RootTransaction):
-    """The unit's transaction as a handler sees it. A flush that fails rolls it back."""
+    """The unit's transaction as a handler sees it. A flush that fails rolls it back, as far as it is the handler's."""
 
     __slots__ = ("_root",)
 
@@ -95,9 +98,8 @@ class HandlerTransaction(RootTransaction):
     commit: Any = _refusing("commit")
 
     def rollback(self) -> None:
-        """Roll back the unit. Raises RuntimeError after the handler's end."""
-        cast("HandlerConnection", self.connection).scope.check_use()
-        self._root.rollback()
+        """Undo what the handler did; see `GuardedScope`. Raises RuntimeError after the handler's end."""
+        cast("HandlerConnection", self.connection).scope.roll_back()
 
     def close(self) -> None:
         self.rollback()

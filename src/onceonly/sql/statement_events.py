@@ -20,16 +20,18 @@ Execute = Callable[[Any, str], None]
 """A function that executes a statement on a connection of SQLAlchemy's driver adapter."""
 Rewrite = Callable[[str], str]
 """A function that returns the text to execute in place of a statement."""
-_SAVEPOINTS = ("SAVEPOINT sa_", "RELEASE SAVEPOINT sa_", "ROLLBACK TO SAVEPOINT sa_")
-"""How SQLAlchemy's own statements about savepoints begin. They have no parameters and no result."""
+OF_HANDLER = "onceonly_handler"
+"""The name of the savepoint of the handler that runs in an isolated unit."""
+_SAVEPOINTS = tuple(f"{words}SAVEPOINT {name}" for words in ("", "RELEASE ", "ROLLBACK TO ") for name in ("sa_", OF_HANDLER))
+"""How statements about SQLAlchemy's own savepoints, and these, begin. They have no parameters and no result."""
 
 
 class StatementListener(NamedTuple):
     """Functions to call before each statement, and after each that succeeded.
 
-    An error of one in `before` is raised instead of executing the statement. `savepoints` executes SQLAlchemy's statements
-    about savepoints, in engines of this library's own; without it they are executed like all others. `rewrite` returns the
-    text to execute in place of a statement.
+    An error of one in `before` is raised instead of executing the statement. `savepoints` executes the statements about
+    `_SAVEPOINTS`, in engines of this library's own; without it they are executed like all others. `rewrite` returns the text to
+    execute in place of a statement.
     """
 
     before: tuple[Look, ...] = ()

@@ -90,7 +90,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     ] = True,
     check: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run only this check; repeatable.")] = None,
     check_states: Annotated[
-        int | None, typer.Option(min=1, help="States of a check after which it is left incomplete, which is no failure then.")
+        int | None,
+        typer.Option(
+            min=1, help="States of a check after which it is left incomplete. An incomplete check is then not a failure."
+        ),
     ] = None,
     mutant: Annotated[
         list[str] | None,

@@ -53,11 +53,17 @@ class SharedUnit(Protocol):
     def is_shared(self) -> bool:
         """Whether handlers of other messages run in this unit."""
 
-    def write_rows(self) -> None:
-        """Insert what earlier handlers left; in the greenlet. Raises RuntimeError when that fails."""
+    def begin_statements(self) -> None:
+        """Insert what earlier handlers left, and make the savepoint of this one; in the greenlet.
 
-    def write_first(self) -> Coroutine[Any, Any, Any] | None:
-        """Return what does the same outside of the greenlet; None if there is nothing to insert."""
+        Raises RuntimeError when the first fails.
+        """
+
+    def begin_first(self) -> Coroutine[Any, Any, Any] | None:
+        """Return what does the same outside of the greenlet; None if there is nothing to do."""
+
+    def roll_back(self) -> None:
+        """Roll back to the savepoint of this handler; without one, all of the unit. In the greenlet."""
 
 
 class OwnTransactionNeeded(RuntimeError):
@@ -136,7 +142,7 @@ class HandlerScope:
     def before(self, statement: str, effect: Effect | None) -> None:
         """Prepare for a statement of the handler; in the greenlet. Raises RuntimeError if it must not be executed here."""
         self.check(statement, effect)
-        self._unit.write_rows()
+        self._unit.begin_statements()
 
     def check(self, statement: str, effect: Effect | None) -> None:
         if self.is_over:
@@ -165,12 +171,16 @@ class HandlerScope:
         effect = self.database.dialect.effects(statement)
         if effect is not None or self.is_over:
             self.check(statement, effect)
-        return self._unit.write_first()
+        return self._unit.begin_first()
 
     def check_use(self) -> None:
         """Raise RuntimeError if the handler has ended; see `DriverScope`."""
         if self.is_over:
             raise self._ended_error("connection")
+
+    def roll_back(self) -> None:
+        self.check_use()
+        self._unit.roll_back()
 
     def check_transaction(self) -> None:
         if self.database.dialect.has_ended(self._unit.connection):
@@ -179,7 +189,7 @@ class HandlerScope:
     def before_use(self) -> Coroutine[Any, Any, Any] | None:
         """Look at a use of the driver's connection without a text; see `DriverScope`."""
         self.check_use()
-        return self._unit.write_first()
+        return self._unit.begin_first()
 
     @property
     def only_adds(self) -> bool:

@@ -7,6 +7,9 @@ A flush for each handler would cost a round trip each. Rows may wait as long as 
   is one, the session is flushed when its handler ends.
 * The objects themselves are gone. An object that something still refers to is flushed when its handler ends.
 * They are written before the next statement of any handler, in the order in which they were added.
+
+A row that the database refuses ends a unit, and it has no name on it: the messages run again, each in its turn. So after such a
+failure no rows wait in isolated units for a while; see `RecentLateRows`.
 """
 
 import datetime as dt
@@ -39,6 +42,8 @@ _EVENTS = (
 )
 _listeners = attrgetter(*_EVENTS)
 Row: TypeAlias = dict[str, Any]
+UNITS, LARGEST_UNIT = 10, 100
+"""Isolated units whose rows do not wait after a failure, and how many messages are counted for each."""
 
 
 class _CannotWait(Exception):
@@ -67,6 +72,28 @@ class _Plan(NamedTuple):
 
 
 _PLANS: "WeakKeyDictionary[Mapper[Any], _Plan | None]" = WeakKeyDictionary()
+
+
+class RecentLateRows:
+    """Whether rows may wait in the isolated units of a store: not within ten units after one whose waiting rows were refused.
+
+    Then each handler of an isolated unit is flushed alone, and one whose rows are refused is undone alone.
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def may_wait(self, messages: int, *, isolated: bool) -> bool:
+        """Return whether rows of a unit with this number of messages may wait; always if it is not isolated."""
+        if not isolated:
+            return True
+        is_over = self._left <= 0
+        self._left = max(0, self._left - messages)
+        return is_over
+
+    def note_failure(self) -> None:
+        """Note that rows which waited were refused."""
+        self._left = UNITS * LARGEST_UNIT
 
 
 class LateRows:

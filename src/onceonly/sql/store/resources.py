@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, cast
 
-from sqlalchemy import Connection, NestedTransaction
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
@@ -34,8 +34,9 @@ from onceonly.sql.database import Database
 from onceonly.sql.dialect import DatabaseFailure, State
 from onceonly.sql.handler_threads import in_greenlet, is_supported, keep_in_threads
 from onceonly.sql.statement_effects import Effect
+from onceonly.sql.statement_events import OF_HANDLER
 from onceonly.sql.store.handler_scope import HandlerScope
-from onceonly.sql.store.late_rows import LateRows, complete
+from onceonly.sql.store.late_rows import LateRows, RecentLateRows, complete
 from onceonly.sql.transaction import DatabaseTransaction
 from onceonly.sql.translation import caused_by_setting, failure_of_unit, lost_row, translated
 
@@ -65,16 +66,21 @@ class SqlResources:
         *,
         isolated: bool,
         messages: int = 0,
+        late_rows: RecentLateRows | None = None,
     ) -> None:
         """Serve the handlers of a unit with so many messages; with none, the block of a transaction."""
         self.is_shared = messages > 1
-        self._may_be_late = messages > 1 and not isolated and not database.has_listeners
+        self._late_rows = late_rows or RecentLateRows()
+        self._may_be_late = (
+            messages > 1 and self._late_rows.may_wait(messages, isolated=isolated) and not database.has_listeners
+        )
         self._is_block = not messages
         self._database = database
         self._transaction = transaction
         self._entities = entities
         self._mark: Changes = {}
         self._isolated = isolated
+        self._has_savepoint = self._is_rolled_back = False  # of the handler that runs now, once it has executed a statement
         self._scope: HandlerScope | None = None
         self._is_begun = False
         self._only_adds = False  # what handlers do, so that a session may serve the next one
@@ -131,22 +137,45 @@ class SqlResources:
             return False
         return self._database.dialect.is_busy(connection)
 
-    def write_rows(self) -> None:
-        """Insert what earlier handlers left; in the greenlet.
+    def begin_statements(self) -> None:
+        """Insert what earlier handlers left, and make the savepoint of this one in an isolated unit; in the greenlet.
 
-        An error is that of an earlier message, whatever the present handler makes of it: nothing of the unit is committed.
+        An error of the first is that of an earlier message, whatever the present handler makes of it: nothing of the unit is
+        committed. A handler that executes no statement costs no savepoint.
         """
-        if not self._late:
-            return
+        if self._late:
+            try:
+                self._write_late()
+            except BaseException as error:
+                self._write_error = error
+                raise RuntimeError(WRITE_FAILED) from error
+        if self._needs_savepoint():
+            self._has_savepoint = True
+            self.connection.dialect.do_savepoint(self.connection, OF_HANDLER)
+
+    def begin_first(self) -> Coroutine[Any, Any, Any] | None:
+        """Return what does the same outside of the greenlet; None if there is nothing to do."""
+        if self._late or self._needs_savepoint():
+            return self._transaction.connection.run_sync(lambda _: self.begin_statements())
+        return None
+
+    def _write_late(self) -> None:
         try:
             self._late.write(self.connection)
-        except BaseException as error:
-            self._write_error = error
-            raise RuntimeError(WRITE_FAILED) from error
+        except BaseException:
+            self._late_rows.note_failure()
+            raise
 
-    def write_first(self) -> Coroutine[Any, Any, Any] | None:
-        """Return what does the same outside of the greenlet; None if there is nothing to insert."""
-        return self._transaction.connection.run_sync(lambda _: self.write_rows()) if self._late else None
+    def _needs_savepoint(self) -> bool:
+        return self._isolated and not self._has_savepoint
+
+    def roll_back(self) -> None:
+        """Roll back to the savepoint of this handler; without one, all of the unit. In the greenlet."""
+        if self._has_savepoint:
+            self._is_rolled_back = True
+            self.connection.dialect.do_rollback_to_savepoint(self.connection, OF_HANDLER)
+        elif (root := self.connection.get_transaction()) is not None:
+            root.rollback()
 
     def leave(self, *, is_last: bool = False) -> Awaitable[Any] | None:
         """Take what a handler left; see the port."""
@@ -205,11 +234,11 @@ class SqlResources:
                 await self._transaction.connection.invalidate()
 
     def attempt(self, handler: str = "") -> "HandlerAttempt":
-        """Enclose one handler's work; see the port. Costs a statement in an isolated unit only."""
+        """Enclose one handler's work; see the port. Costs statements in an isolated unit only, and if the handler has some."""
         return HandlerAttempt(self, handler)
 
-    async def begin_attempt(self, handler: str) -> NestedTransaction | None:
-        """Check that a handler may begin; returns its savepoint, in an isolated unit."""
+    def begin_attempt(self, handler: str) -> None:
+        """Check that a handler may begin."""
         if not self._is_sure:
             self.check()
         self._is_sure = False
@@ -217,25 +246,22 @@ class SqlResources:
             self._scope = HandlerScope(self._database, self)
         self._scope.name, self._scope.may_serve_again = handler, self._only_adds
         self._is_begun = True
-        if not self._isolated:
-            return None
-        self._mark = self._entities.mark()
-        scope = self._scope
-        with self._database.translate(locked=ConflictError):
-            return await self._transaction.connection.run_sync(lambda _: scope.sync_connection.begin_nested())
+        if self._isolated:
+            self._has_savepoint = self._is_rolled_back = False
+            self._mark = self._entities.mark()
 
-    async def end_attempt(self, savepoint: NestedTransaction | None) -> None:
+    async def end_attempt(self) -> None:
         """Check what a handler left, and keep its work."""
         scope = cast("HandlerScope", self._scope)
         if not (scope.is_taken or scope.own is not None) and (writing := self.leave(is_last=True)) is not None:
             await writing
         self._check_left(scope)
-        if savepoint is not None:
-            if not savepoint.is_active:
+        if self._has_savepoint:
+            if self._is_rolled_back:
                 raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
             with self._database.translate(locked=ConflictError):
-                name = savepoint._savepoint  # noqa: SLF001 - there is no public name
-                await self._transaction.connection.run_sync(lambda it: it.dialect.do_release_savepoint(it, name))
+                await self._transaction.connection.run_sync(lambda it: it.dialect.do_release_savepoint(it, OF_HANDLER))
+            self._has_savepoint = False
         if not self._is_block:  # what is left in its session is written at the commit
             self._listen(scope.sync_session)
             if scope.serves_again():
@@ -250,7 +276,7 @@ class SqlResources:
         if session is not None and session.dispatch.after_commit:
             self._listening.append(session)
 
-    async def fail_attempt(self, savepoint: NestedTransaction | None, error: BaseException) -> None:
+    async def fail_attempt(self, error: BaseException) -> None:
         """Undo a handler's work where that is possible. Raises what counts instead of its own error."""
         if self._is_in_thread():  # its thread may be anywhere in the session: nothing is done with that, or with the unit
             self._is_spoilt = True
@@ -258,16 +284,18 @@ class SqlResources:
         scope = cast("HandlerScope", self._scope)
         session = scope.sync_session
         scope.is_over = True  # whatever it left running is refused while its work is undone
-        if savepoint is not None:
+        if self._isolated:
             self._entities.undo(self._mark)
-            await self._undo(savepoint)
+            if self._has_savepoint:
+                await self._undo()
+                self._has_savepoint = False
         self._end(scope)
         if scope.own is not None:
             raise HandlerFailed(Failure(kind=FailureKind.ALONE, reason=str(scope.own))) from error
         if self._write_error is not None:
             raise CommitRefused(WRITE_FAILED) from self._write_error
         graver = self._more_severe(error, scope, session)
-        if graver is not None and savepoint is not None and self._is_whole():
+        if graver is not None and self._isolated and self._is_whole():
             kind = FailureKind.LOCKED if isinstance(graver, LockTimeout) else FailureKind.UNKNOWN
             raise HandlerFailed(Failure(kind=kind, reason=f"{type(graver).__name__}: {graver}")) from error
         if graver is not None:
@@ -299,7 +327,7 @@ class SqlResources:
                 self._scope.flush()
                 self._listen(self._scope.sync_session)
                 self._end(self._scope)
-            self._late.write(self.connection)
+            self._write_late()
         except DBAPIError as error:
             raise translated(error, self._database.dialect, locked=ConflictError, refused=CommitRefused) from error
         except self._database.dialect.errors as error:
@@ -346,7 +374,7 @@ class SqlResources:
                 return session
         raise LookupError(f"a SQL unit provides Session and Connection to a `def` handler, not {kind!r}")
 
-    async def _undo(self, savepoint: NestedTransaction) -> None:
+    async def _undo(self) -> None:
         """Undo one handler's work; when that fails nothing of the unit is committed.
 
         The statements are said on the unit's own connection. SQLAlchemy regards a savepoint as rolled back as soon as it asks
@@ -356,11 +384,10 @@ class SqlResources:
         spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
         if self._transaction.state in (State.ENDED, State.LOST):
             return
-        name = savepoint._savepoint  # noqa: SLF001 - there is no public name
 
         def undo(connection: Connection) -> None:
-            connection.dialect.do_rollback_to_savepoint(connection, name)
-            connection.dialect.do_release_savepoint(connection, name)
+            connection.dialect.do_rollback_to_savepoint(connection, OF_HANDLER)
+            connection.dialect.do_release_savepoint(connection, OF_HANDLER)
 
         try:
             await self._transaction.connection.run_sync(undo)
@@ -411,26 +438,25 @@ class SqlResources:
 class HandlerAttempt:
     """What encloses one handler's work in a unit."""
 
-    __slots__ = ("_handler", "_resources", "_savepoint")
+    __slots__ = ("_handler", "_resources")
 
     def __init__(self, resources: SqlResources, handler: str) -> None:
         self._resources = resources
         self._handler = handler
-        self._savepoint: NestedTransaction | None = None
 
     async def __aenter__(self) -> None:
-        self._savepoint = await self._resources.begin_attempt(self._handler)
+        self._resources.begin_attempt(self._handler)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            await self._resources.fail_attempt(self._savepoint, error)
+            await self._resources.fail_attempt(error)
             return
         try:
-            await self._resources.end_attempt(self._savepoint)
+            await self._resources.end_attempt()
         except BaseException as left:
-            await self._resources.fail_attempt(self._savepoint, left)
+            await self._resources.fail_attempt(left)
             raise
 
 

@@ -18,6 +18,7 @@ from onceonly.sql.database import Database
 from onceonly.sql.dialect import Limit, Purpose
 from onceonly.sql.store.claims import record_claim, unclaim
 from onceonly.sql.store.entities import Loaded, load, save
+from onceonly.sql.store.late_rows import RecentLateRows
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.resources import SqlResources
 from onceonly.sql.store.shadow import Outcomes, ShadowReport
@@ -85,12 +86,15 @@ class OwnConnections:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._late_rows = RecentLateRows()
 
     async def open(self, purpose: Purpose, isolation: str | None) -> DatabaseTransaction:
         return await self._database.open(purpose, isolation=isolation)
 
     def resources(self, transaction: DatabaseTransaction, entities: Entities, *, isolated: bool, messages: int) -> SqlResources:
-        return SqlResources(self._database, transaction, entities, isolated=isolated, messages=messages)
+        return SqlResources(
+            self._database, transaction, entities, isolated=isolated, messages=messages, late_rows=self._late_rows
+        )
 
 
 class Shadowed(NamedTuple):
