@@ -461,6 +461,29 @@ async def test_a_flush_that_fails_undoes_its_own_handler_only(database: Database
     assert await orders(database) == ["a", "b"]
 
 
+async def test_a_flush_that_fails_before_its_first_statement_undoes_nothing(database: Database, store: SqlStore) -> None:
+    """There is no savepoint yet, and the unit's transaction is not its handler's to roll back."""
+
+    def refuse(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def flush() -> None:
+        session_of(unit.resources).add(Order(id="refused", total=1))
+        await session_of(unit.resources).flush()
+
+    unit = await store.begin(messages(3), isolated=True)
+    await add(unit, "a")
+    event.listen(Order, "before_insert", refuse)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            await attempt(unit, flush)
+    finally:
+        event.remove(Order, "before_insert", refuse)
+    await add(unit, "b")
+    await unit.commit(records(unit.found.new[0], unit.found.new[2]))
+    assert await orders(database) == ["a", "b"]
+
+
 async def test_a_handler_finds_no_savepoint_of_the_units(store: SqlStore) -> None:
     """Nothing that it may roll back is there, but what it has begun itself."""
     unit = await store.begin(messages(2), isolated=True)

@@ -286,6 +286,12 @@ class Dialect(Protocol):
         `isolated` repeats the unit before it, and should not wait longer than that.
         """
 
+    def set_savepoint(self, connection: Connection, name: str, *, again: bool) -> None:
+        """Set a savepoint, on the unit's own connection. `again`: one of this name is left, and not needed any more."""
+        if again:
+            connection.dialect.do_release_savepoint(connection, name)
+        connection.dialect.do_savepoint(connection, name)
+
     def allow_commit(self, connection: Connection) -> None:
         """Undo `block_commit`. Harmless without one. The default does nothing."""
         return

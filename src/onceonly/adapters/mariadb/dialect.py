@@ -366,6 +366,10 @@ class MariaDB(Dialect):
                 "another process is changing the schema and held its lock for too long: retry when it has finished"
             )
 
+    def set_savepoint(self, connection: Connection, name: str, *, again: bool) -> None:
+        """Set a savepoint. The server deletes one of the same name."""
+        connection.dialect.do_savepoint(connection, name)
+
     def classify(self, error: DBAPIError) -> DatabaseFailure:
         code = code_of(error)
         return _FAILURES.get(code, DatabaseFailure.NOTHING) if code is not None else DatabaseFailure.NOTHING

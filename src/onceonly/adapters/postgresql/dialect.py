@@ -478,6 +478,14 @@ class PostgreSQL(Dialect):
         if caution := self._deadlocks.caution(connection, of_messages=of_messages, isolated=isolated):
             self._driver.execute_text(connection, caution)
 
+    def set_savepoint(self, connection: Connection, name: str, *, again: bool) -> None:
+        """Set a savepoint, in the same request that releases the one before: the server would keep both."""
+        if not again:
+            connection.dialect.do_savepoint(connection, name)
+            return
+        hold_text(connection, f"RELEASE SAVEPOINT {name}; SAVEPOINT {name}")
+        self._execute_held_text(connection)
+
     def enclose_driver(self, driver: object, scope: DriverScope) -> object | None:
         return self._driver.enclose(driver, scope)
 

@@ -63,7 +63,7 @@ class SharedUnit(Protocol):
         """Return what does the same outside of the greenlet; None if there is nothing to do."""
 
     def roll_back(self) -> None:
-        """Roll back to the savepoint of this handler; without one, all of the unit. In the greenlet."""
+        """Roll back what this handler did, if its unit is isolated; otherwise all of the unit. In the greenlet."""
 
 
 class OwnTransactionNeeded(RuntimeError):

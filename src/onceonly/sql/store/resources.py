@@ -81,6 +81,7 @@ class SqlResources:
         self._mark: Changes = {}
         self._isolated = isolated
         self._has_savepoint = self._is_rolled_back = False  # of the handler that runs now, once it has executed a statement
+        self._has_left = False  # the last one still exists, and the next savepoint or the commit ends it
         self._scope: HandlerScope | None = None
         self._is_begun = False
         self._only_adds = False  # what handlers do, so that a session may serve the next one
@@ -150,8 +151,8 @@ class SqlResources:
                 self._write_error = error
                 raise RuntimeError(WRITE_FAILED) from error
         if self._needs_savepoint():
-            self._has_savepoint = True
-            self.connection.dialect.do_savepoint(self.connection, OF_HANDLER)
+            again, self._has_savepoint, self._has_left = self._has_left, True, True
+            self._database.dialect.set_savepoint(self.connection, OF_HANDLER, again=again)
 
     def begin_first(self) -> Coroutine[Any, Any, Any] | None:
         """Return what does the same outside of the greenlet; None if there is nothing to do."""
@@ -170,10 +171,11 @@ class SqlResources:
         return self._isolated and not self._has_savepoint
 
     def roll_back(self) -> None:
-        """Roll back to the savepoint of this handler; without one, all of the unit. In the greenlet."""
-        if self._has_savepoint:
+        """Roll back what this handler did, if its unit is isolated; otherwise all of the unit. In the greenlet."""
+        if self._isolated:
             self._is_rolled_back = True
-            self.connection.dialect.do_rollback_to_savepoint(self.connection, OF_HANDLER)
+            if self._has_savepoint:
+                self.connection.dialect.do_rollback_to_savepoint(self.connection, OF_HANDLER)
         elif (root := self.connection.get_transaction()) is not None:
             root.rollback()
 
@@ -256,12 +258,9 @@ class SqlResources:
         if not (scope.is_taken or scope.own is not None) and (writing := self.leave(is_last=True)) is not None:
             await writing
         self._check_left(scope)
-        if self._has_savepoint:
-            if self._is_rolled_back:
-                raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
-            with self._database.translate(locked=ConflictError):
-                await self._transaction.connection.run_sync(lambda it: it.dialect.do_release_savepoint(it, OF_HANDLER))
-            self._has_savepoint = False
+        if self._is_rolled_back:
+            raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
+        self._has_savepoint = False
         if not self._is_block:  # what is left in its session is written at the commit
             self._listen(scope.sync_session)
             if scope.serves_again():
@@ -384,13 +383,8 @@ class SqlResources:
         spoilt_before, self._is_spoilt = self._is_spoilt, True  # a second cancellation may end this half-way
         if self._transaction.state in (State.ENDED, State.LOST):
             return
-
-        def undo(connection: Connection) -> None:
-            connection.dialect.do_rollback_to_savepoint(connection, OF_HANDLER)
-            connection.dialect.do_release_savepoint(connection, OF_HANDLER)
-
         try:
-            await self._transaction.connection.run_sync(undo)
+            await self._transaction.connection.run_sync(lambda it: it.dialect.do_rollback_to_savepoint(it, OF_HANDLER))
         except SQLAlchemyError:  # it is closed already: the handler reached for it
             return
         self._is_spoilt = spoilt_before
