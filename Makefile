@@ -70,7 +70,7 @@ test: .venv/emulators
 test-slow: .venv/emulators
 	$(PYTEST) -m "slow and not soak"
 
-# The part of it that continuous integration runs, in about 20 minutes. It leaves out
+# The part of it that continuous integration runs, in about 30 minutes. It leaves out
 # * what is marked `repeated`: the suites over documents on Azure Blob, Cosmos DB, MongoDB and S3, suites on FIFO queues, sessions
 #   and the brokers of emulators, demos on a second driver, store or kind of queue, workers of Celery on Redis, and its signals and
 #   pools whose twin is there, most hosts under kills (of functions, Azure Functions stay), runs under kills on a second database,

@@ -9,7 +9,7 @@ WAIT_SECONDS = 0.05
 UNKNOWN_FIRST_SECONDS, UNKNOWN_MOST_SECONDS = 0.1, 2.0  # a server that is back is found within three seconds
 
 BATCHES = 10
-"""Full batches after a failure whose messages run with savepoints."""
+"""Full batches after a failure whose messages run in isolated units."""
 
 
 class Backpressure:
@@ -73,13 +73,13 @@ class Backpressure:
 
 
 class RecentFailures:
-    """Whether a handler failed within the last ten full batches. Then units run with a savepoint for each handler.
+    """Whether a handler failed within the last ten full batches. Then units are isolated: each handler is undone alone.
 
-    Without savepoints a handler that fails ends its unit, and all of it runs again. So the messages after a failure run with
-    savepoints from the start, and a handler that fails then is undone alone.
+    Without that a handler that fails ends its unit, and all of it runs again. So the messages after a failure run in
+    isolated units from the start.
 
     The number of these messages bounds the repetitions. A unit that fails repeats half a batch on average. It fails without
-    savepoints only if none of the `BATCHES` batches before it failed. So at most 1 / (2 * e * BATCHES) of the other messages,
+    isolation only if none of the `BATCHES` batches before it failed. So at most 1 / (2 * e * BATCHES) of the other messages,
     less than 2 %, run twice, whatever share of the messages fails.
     """
 
