@@ -19,7 +19,7 @@ DEFAULTS = {
     "insert_last",
     "update_last",
 }
-SHARED = {"among", "current", "drop_connections", "forget_connections", "allow_commit"}
+SHARED = {"among", "current", "drop_connections", "forget_connections", "allow_commit", "set_savepoint"}
 """What a database can leave out whose driver and snapshots need nothing more."""
 SETTINGS = {"enclose_driver", "own_settings", "reset_session"}
 """What is needed where handlers can change settings, or a driver's connection can be enclosed."""

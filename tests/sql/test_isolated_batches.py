@@ -23,6 +23,7 @@ from onceonly.ports.bundle import Ports
 from onceonly.ports.transport import Topology
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create, create_user_tables
+from onceonly.sql.statement_events import OF_HANDLER
 from onceonly.sql.store import SCHEMA, SqlDeadLetters, SqlStore
 from tests.sql.emptying import empty
 from tests.sql.harness import opened, statements
@@ -212,7 +213,9 @@ async def test_each_handler_that_fails_is_undone_alone_and_each_runs_once(shop: 
     assert (report.handled, report.failed, report.dead, report.retried) == (len(good), len(bad), 1, len(bad) - 1)
     assert await shop.orders() == {**dict.fromkeys(good, 0), SHARED: len(good)}
     assert await shop.published() == good
-    assert len([each for each in heard if each.startswith("SAVEPOINT")]) >= len(IDS)
+    # PostgreSQL gets the others in one text with the release of the one before.
+    savepoints = 1 if "postgresql" in shop.database.engine.url.drivername else len(IDS)
+    assert heard.count(f"SAVEPOINT {OF_HANDLER}") >= savepoints
 
 
 async def test_without_savepoints_from_the_start_a_failure_runs_the_others_again(shop: Shop) -> None:
