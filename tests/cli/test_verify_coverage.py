@@ -76,6 +76,7 @@ def test_a_part_of_the_checks_does_not_need_the_list(onceonly: Terminal, monkeyp
         ("--generated",),
         ("--deep",),
         ("--schedules", "1"),
+        ("--check-states", "5"),
         ("--schedules", "0"),
     ],
 )

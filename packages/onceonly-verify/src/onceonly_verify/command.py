@@ -1,7 +1,7 @@
 """`onceonly verify`: run the model checker and report what it finds."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 import typer
@@ -133,17 +133,16 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     """Explore every interleaving of the shipping algorithms in small worlds, with crashes, duplicates and lost answers.
 
     Exits with code 1 on a violation, a stuck state, an incomplete check unless --check-states is given, or a mutant that
-    survives. Generated mutants that
-    are listed as survivors are printed only. The larger worlds of --deep
-    may stay incomplete. With --coverage, exits with code 1 also if the checks do not reach a line or branch that is not in the
-    list of exceptions, or reach one that is. With --replay, exits with code 1 if the violation is reproduced and 3 if it is
-    not.
+    survives. Generated mutants that are listed as survivors are printed only. The larger worlds of --deep may stay incomplete.
+    With --coverage, exits with code 1 also if the checks do not reach a line or branch that is not in the list of exceptions,
+    or reach one that is. With --replay, exits with code 1 if the violation is reproduced and 3 if it is not.
     """
     if list_:
         _list(as_json=as_json)
         return
     if coverage:
-        _refuse_with_coverage(mutant=mutant, generated=generated, deep=deep, schedules=schedules is not None, replay=replay)
+        chosen = {"check-states": check_states, "mutant": mutant, "generated": generated, "deep": deep, "replay": replay}
+        _refuse_with_coverage({**chosen, "schedules": schedules is not None})
     if first and schedules is None and not deep:
         refuse(f"--first {first} has no effect without --schedules: add the number of schedules to run", SETUP)
     if replay is not None:
@@ -200,7 +199,7 @@ def _run_plan(plan: VerifyPlan) -> None:
         refuse("interrupted: the results above are incomplete", INTERRUPTED)
 
 
-def _refuse_with_coverage(**others: object) -> None:
+def _refuse_with_coverage(others: Mapping[str, object]) -> None:
     """Refuse other options, and a missing library, before anything runs."""
     if together := [f"--{name}" for name, value in others.items() if value]:
         refuse(f"--coverage cannot be combined with {', '.join(together)}: run them one after the other", SETUP)
@@ -329,9 +328,8 @@ def _print_findings(plan: VerifyPlan, found: VerifyFindings, seconds: float) -> 
 
 
 def _print_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
-    for each in (*found.checked, *found.deep):
-        if not holds(each) or (each in found.checked and not (each.complete or plan.check_states)):
-            show(f"\n{each.algorithm}:\n{render(each)}")
+    for each in _wrong(plan, found):
+        show(f"\n{each.algorithm}:\n{render(each)}")
     by_name: dict[str, Mutant | GeneratedMutant] = {each.name: each for each in plan.mutants}
     by_name |= {each.name: each for each in plan.named}
     for mutant in found.hunted if plan.prints_counterexamples else ():
@@ -366,9 +364,14 @@ def _save_counterexamples(plan: VerifyPlan, found: VerifyFindings) -> None:
         print_error(f"{plan.save} was not written: no check found a counterexample")
 
 
+def _wrong(plan: VerifyPlan, found: VerifyFindings) -> list[CheckResult]:
+    """Return the checks that failed. Deep ones, and those with a limit of states, may be incomplete."""
+    bad = [each for each in found.checked if not (holds(each) if plan.check_states else each.passed)]
+    return bad + [each for each in found.deep if not holds(each)]
+
+
 def _failures(plan: VerifyPlan, found: VerifyFindings) -> list[str]:
-    bad = [each.algorithm for each in found.checked if not (holds(each) if plan.check_states else each.passed)]
-    bad += [each.algorithm for each in found.deep if not holds(each)]
+    bad = [each.algorithm for each in _wrong(plan, found)]
     if found.walked and not found.walked.passed:
         bad.append(f"random schedule {found.walked.number} of seed {found.walked.seed}")
     survivors = [each.name for each in found.hunted if not each.passed]
