@@ -65,15 +65,13 @@ class SqlResources:
         entities: Entities,
         *,
         isolated: bool,
-        messages: int = 0,
-        late_rows: RecentLateRows | None = None,
+        messages: int,
+        late_rows: RecentLateRows,
     ) -> None:
         """Serve the handlers of a unit with so many messages; with none, the block of a transaction."""
         self.is_shared = messages > 1
-        self._late_rows = late_rows or RecentLateRows()
-        self._may_be_late = (
-            messages > 1 and self._late_rows.may_wait(messages, isolated=isolated) and not database.has_listeners
-        )
+        self._late_rows = late_rows
+        self._may_be_late = messages > 1 and late_rows.may_wait(messages, isolated=isolated) and not database.has_listeners
         self._is_block = not messages
         self._database = database
         self._transaction = transaction
@@ -260,7 +258,6 @@ class SqlResources:
         self._check_left(scope)
         if self._is_rolled_back:
             raise HandlerFailed(Failure(kind=FailureKind.EXCEPTION, reason=ABORTED))
-        self._has_savepoint = False
         if not self._is_block:  # what is left in its session is written at the commit
             self._listen(scope.sync_session)
             if scope.serves_again():
@@ -287,7 +284,6 @@ class SqlResources:
             self._entities.undo(self._mark)
             if self._has_savepoint:
                 await self._undo()
-                self._has_savepoint = False
         self._end(scope)
         if scope.own is not None:
             raise HandlerFailed(Failure(kind=FailureKind.ALONE, reason=str(scope.own))) from error
