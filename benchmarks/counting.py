@@ -129,8 +129,7 @@ async def count_costs(stage: Backend, row: BenchmarkRow, count: int, concurrency
         broker = await stack.enter_async_context(_counting(job.broker, lambda: AMQPEars(counted)))
         workers = await stack.enter_async_context(crew(through(job, database=database, broker=broker), processes))
         await workers.ready()
-        counted.clear()  # what starting costs is no message's
-        _, usages = await work(lambda: stage.arrived(row), workers, count)
+        _, usages = await work(lambda: stage.arrived(row), workers, count, begun=counted.clear)
     counted["statements"] += sum(usage.statements for usage in usages)
     commits = await stage.commits() - before + sum(usage.commits for usage in usages)
     check(row, await stage.totals(row, tag), count)

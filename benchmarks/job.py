@@ -59,7 +59,7 @@ class JobControl:
     async def begin(self, started: asyncio.Event | None = None) -> None:
         """Tell the parent that all is prepared, and wait for its go.
 
-        CPU time and the clock count from here; with an event, from when that is set.
+        CPU time, statements and the clock count from here; with an event, from when that is set.
         """
         _say(READY)
         if await _heard() != GO:
@@ -89,6 +89,7 @@ class JobControl:
 
     async def _start(self, started: asyncio.Event) -> None:
         await started.wait()
+        self._counted.clear()
         self._cpu = time.process_time()
         _say(STARTED)
 

@@ -67,12 +67,15 @@ async def run(stage: Backend, row: BenchmarkRow, count: int, concurrency: int, *
     )
 
 
-async def work(arrived: Callable[[], Awaitable[int]], workers: Crew, count: int) -> tuple[float, list[Usage]]:
+async def work(
+    arrived: Callable[[], Awaitable[int]], workers: Crew, count: int, *, begun: Callable[[], object] = lambda: None
+) -> tuple[float, list[Usage]]:
     """Let the workers go, wait until all messages came out, and stop them; gives messages a second, and what they used.
 
-    The clock starts when they begin to receive: connecting is not throughput.
+    The clock starts when they begin to receive: connecting is not throughput. `begun` is called then.
     """
     await workers.go()
+    begun()
     rate = await _watched(arrived, workers, count)
     return rate, await workers.stop()
 
