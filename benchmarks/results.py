@@ -104,6 +104,8 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "raw_vs_hand_outbox": ("onceonly_raw", "outbox_raw"),
     "orm_vs_floor": ("onceonly_orm", "floor_orm"),
     "raw_vs_floor": ("onceonly_raw", "floor_raw"),
+    "core_vs_floor": ("onceonly_core", "floor_core"),
+    "floor_core_vs_raw": ("floor_core", "floor_raw"),
     "orm_vs_floor_quorum": ("onceonly_orm", "floor_orm_quorum"),
     "raw_vs_floor_quorum": ("onceonly_raw", "floor_raw_quorum"),
     "orm_vs_batched_plain": ("onceonly_orm", "batched_plain_orm"),

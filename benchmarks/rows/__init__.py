@@ -127,6 +127,13 @@ ROWS: tuple[BenchmarkRow, ...] = (
         about="the same, one INSERT for a message",
     ),
     BenchmarkRow(
+        name="floor_core",
+        title="by hand: exactly-once floor, SQLAlchemy Core",
+        work="batches:floor_core",
+        messages=12000,
+        about="the same, one INSERT for a message through SQLAlchemy without the ORM",
+    ),
+    BenchmarkRow(
         name="floor_orm_quorum",
         title="by hand: the floor on a quorum queue, ORM",
         work="batches:floor_orm",

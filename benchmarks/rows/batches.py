@@ -88,6 +88,33 @@ async def floor_raw(job: WorkerJob, turn: JobControl) -> None:
     await connection.close()
 
 
+async def floor_core(job: WorkerJob, turn: JobControl) -> None:
+    """The same by SQLAlchemy without the ORM, one INSERT for a message."""
+    engine = create_async_engine(sqlalchemy_url(job.database))
+    claim = insert(OUTBOX).on_conflict_do_nothing().returning(OUTBOX.c.id)
+    order_row = insert(Order)
+    previous: list[str] = []
+
+    async def unit(deliveries: Sequence[Any]) -> list[bytes]:
+        nonlocal previous
+        keys = [delivery.header.properties.message_id for delivery in deliveries]
+        bodies = []
+        async with engine.begin() as connection:
+            if previous:
+                await connection.execute(OUTBOX.delete().where(OUTBOX.c.id.in_(previous)))
+            for delivery in deliveries:
+                order = decode_order(delivery.body)
+                await connection.execute(order_row, {"order_id": order.order_id})
+                bodies.append(encode(order))
+            records = sorted(zip(keys, bodies, strict=True))
+            await connection.execute(claim, [{"id": key, "messages": body} for key, body in records])
+        previous = keys
+        return bodies
+
+    await _batches(job, turn, unit)
+    await engine.dispose()
+
+
 async def floor_orm(job: WorkerJob, turn: JobControl) -> None:
     """The same with a session and one flush for a batch."""
     engine = create_async_engine(sqlalchemy_url(job.database))
