@@ -1,8 +1,11 @@
 """`python -m benchmarks.idle`: what idle processes cost a SQL queue, and how soon one of them handles a lone message.
 
-Starts `onceonly run` processes on a new database and counts its transactions in PostgreSQL's statistics or MariaDB's. Then it
-sends single messages with pauses in between, and measures until the handler starts: from the call of `send`, which commits the
-message, and from its return.
+Starts `onceonly run` processes on a new database and counts its transactions in PostgreSQL's statistics or MariaDB's: those of
+the first seconds, in which a process opens what it needs and does its clean-up tasks once, and those of the time after that. A
+count that begins with the start has both, and is several times higher.
+
+Then it sends single messages with pauses in between, and measures until the handler starts: from the call of `send`, which
+commits the message, and from its return.
 """
 
 import asyncio
@@ -29,11 +32,13 @@ from onceonly.model.message import Message, Send
 ENDPOINT = "idle"
 STARTED_SECONDS = 60.0
 SETTLED_SECONDS = 15.0
-"""Until transactions are counted: a process that starts does its clean-up tasks once."""
+"""For how long transactions are counted as those of the start, once a first message is handled."""
 PAUSE_SECONDS = 0.7
 """Between two messages: longer than the short pauses of a receiver that has just been busy."""
 ARRIVAL_SECONDS = 30.0
 URL, PORT = "ONCEONLY_IDLE_URL", "ONCEONLY_IDLE_PORT"
+PROGRAM = "benchmarks.idle:idle"
+_ONCEONLY = (sys.executable, "-m", "onceonly")
 
 _COUNTED = {
     "postgresql": "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = :name",
@@ -57,9 +62,13 @@ class Ping(msgspec.Struct):
 
 
 class IdleResults(msgspec.Struct, frozen=True, kw_only=True):
-    """Transactions per second and process while nothing happens, and the milliseconds until a lone message is handled."""
+    """Transactions per second and process while nothing happens, and the milliseconds until a lone message is handled.
+
+    `starting` is how many transactions a process had before, from its start on.
+    """
 
     processes: int
+    starting: float
     transactions: float
     from_call: "Quantiles"
     from_commit: "Quantiles"
@@ -127,9 +136,13 @@ async def measure(server: str, processes: int, seconds: float, messages: int) ->
         async with engine.connect() as connection:
             await connection.execute(text(f"CREATE DATABASE {name}"))
             try:
+                await _create_tables(url)
+                before = await _count(connection, kind, name)
                 async with running(url, processes) as arrivals:
                     await asyncio.sleep(SETTLED_SECONDS)
-                    transactions = await _count(connection, kind, name, seconds) / processes
+                    settled = await _count(connection, kind, name)
+                    await asyncio.sleep(seconds)
+                    transactions = (await _count(connection, kind, name) - settled) / seconds / processes
                     times = await _send_each(url, arrivals, messages)
             finally:
                 await connection.execute(text(f"DROP DATABASE {name}"))
@@ -137,6 +150,7 @@ async def measure(server: str, processes: int, seconds: float, messages: int) ->
         await engine.dispose()
     return IdleResults(
         processes=processes,
+        starting=round((settled - before) / processes, 1),
         transactions=round(transactions, 2),
         from_call=Quantiles.of([started - called for called, _, started in times]),
         from_commit=Quantiles.of([started - committed for _, committed, started in times]),
@@ -149,13 +163,7 @@ async def running(url: str, processes: int) -> AsyncIterator[Arrivals]:
     loop = asyncio.get_running_loop()
     listening, arrivals = await loop.create_datagram_endpoint(Arrivals, local_addr=("127.0.0.1", 0))
     environment = {**os.environ, URL: url, PORT: str(listening.get_extra_info("sockname")[1])}
-    command = (sys.executable, "-m", "onceonly")
-    made = await asyncio.create_subprocess_exec(*command, "schema", "create", "benchmarks.idle:idle", env=environment, stdout=2)
-    if await made.wait():
-        sys.exit("the tables cannot be made")
-    started = [
-        await asyncio.create_subprocess_exec(*command, "run", "benchmarks.idle:idle", env=environment) for _ in range(processes)
-    ]
+    started = [await asyncio.create_subprocess_exec(*_ONCEONLY, "run", PROGRAM, env=environment) for _ in range(processes)]
     try:
         await _first(url, arrivals)
         yield arrivals
@@ -164,6 +172,13 @@ async def running(url: str, processes: int) -> AsyncIterator[Arrivals]:
             each.terminate()
         await asyncio.gather(*(each.wait() for each in started))
         listening.close()
+
+
+async def _create_tables(url: str) -> None:
+    environment = {**os.environ, URL: url, PORT: "0"}
+    created = await asyncio.create_subprocess_exec(*_ONCEONLY, "schema", "create", PROGRAM, env=environment, stdout=2)
+    if await created.wait():
+        sys.exit("the tables cannot be created")
 
 
 async def _first(url: str, arrivals: Arrivals) -> None:
@@ -177,11 +192,8 @@ async def _first(url: str, arrivals: Arrivals) -> None:
         await arrivals.came.get()
 
 
-async def _count(connection: AsyncConnection, kind: str, name: str, seconds: float) -> float:
-    before = (await connection.execute(text(_COUNTED[kind]), {"name": name})).scalar_one()
-    await asyncio.sleep(seconds)
-    after = (await connection.execute(text(_COUNTED[kind]), {"name": name})).scalar_one()
-    return float(after - before) / seconds
+async def _count(connection: AsyncConnection, kind: str, name: str) -> int:
+    return int((await connection.execute(text(_COUNTED[kind]), {"name": name})).scalar_one())
 
 
 async def _send_each(url: str, arrivals: Arrivals, messages: int) -> list[tuple[float, float, float]]:
