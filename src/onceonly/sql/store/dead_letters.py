@@ -48,7 +48,7 @@ class SqlDeadLetters:
             "failure": failure_group(letter).key,
             "identity": _identity_key(letter),
         }
-        async with self._database.writing() as connection:
+        async with self._database.autocommitting() as connection:
             await connection.run_sync(self._database.dialect.insert_absent, self._letters, [row], key=["key"])
 
     async def page(self, chosen: Filter, *, after: str = "", limit: int = 100) -> tuple[DeadLetter, ...]:

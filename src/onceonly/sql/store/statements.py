@@ -118,6 +118,12 @@ def read_records(
     return readable_records(rows[key] for key in identities if key in rows)
 
 
+def records_of(connection: Connection, scope: StoreScope, identities: Sequence[Identity]) -> tuple[Record, ...]:
+    """Read the records of these messages of the endpoint."""
+    by_key = {claim_key(scope.endpoint, identity): identity for identity in identities}
+    return read_records(connection, scope.tables, scope.database.dialect, by_key)
+
+
 def stored_bytes(value: object, what: str) -> bytes:
     """Return the bytes of a column. Raises PermanentFailure for another type, which SQLite stores in any column."""
     if isinstance(value, bytes | bytearray | memoryview):

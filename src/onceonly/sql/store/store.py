@@ -24,7 +24,7 @@ from onceonly.sql.store.leases import RecordLeases
 from onceonly.sql.store.message_journal import SqlMessageJournal
 from onceonly.sql.store.rings import RingRoutes, find_rings
 from onceonly.sql.store.shadow import Outcomes, ShadowOutcome, ShadowReport, claim_all
-from onceonly.sql.store.statements import OldRecords, StoreScope, bury, delete_keys, read_records, read_undispatched
+from onceonly.sql.store.statements import OldRecords, StoreScope, bury, delete_keys, read_undispatched, records_of
 from onceonly.sql.store.tables import tables
 from onceonly.sql.store.time_buckets import RETENTION_MS, read_held, read_routes, time_in
 from onceonly.sql.store.tokens import consume
@@ -223,9 +223,8 @@ class SqlStore:
     async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
         if not identities:
             return ()
-        by_key = {claim_key(self._endpoint, identity): identity for identity in identities}
         async with self._database.reading() as connection:
-            return await connection.run_sync(read_records, self._tables, self._database.dialect, by_key)
+            return await connection.run_sync(records_of, self._scope, identities)
 
     async def fence(self, unit: str, identity: Identity, message: Message | None = None) -> Record | None:
         """Return a record, after waiting for the unit that has claimed the message, if any; see the port.
@@ -240,16 +239,18 @@ class SqlStore:
             async with self._database.autocommitting() as connection:
                 with self._database.translate(locked=ConflictError):
                     return await connection.run_sync(bury, self._scope, identity, longest)
-        found = await self.find([identity])
-        if found:
+        if message is None and (found := await self.find([identity])):
             return found[0]
         if message is None and self._claim_mode is not ClaimMode.UNTIL_FORGOTTEN:
             raise ConflictError(f"message {identity.id!r} may be in progress, and the place of its claim is unknown")
         claimed = message or Message(source=identity.source, id=identity.id, type="", body=b"")
         probe = await self.begin([replace(claimed, unit="")])  # without its entity, which is not needed
-        probe.abandon()  # no other unit has the claim any more
+        try:  # no other unit has the claim any more, so what is read now is final
+            found = await probe.find([identity])
+        finally:
+            probe.abandon()
         done = [Record(each.identity) for each in probe.found.done]
-        return next(iter((*await self.find([identity]), *done)), None)
+        return next(iter((*found, *done)), None)
 
     def unit_key(self, message: Message) -> str:
         return ""

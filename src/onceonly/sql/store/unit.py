@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from onceonly.config.deduplication import ClaimMode
 from onceonly.model.entities import Entities
 from onceonly.model.errors import CommitFailed, CommitRefused, ConflictError, OutcomeUnknown
+from onceonly.model.identity import Identity
 from onceonly.model.record import Record
 from onceonly.model.token import Token
 from onceonly.ports.store import BeginResult, Resources
@@ -22,7 +23,7 @@ from onceonly.sql.store.late_rows import RecentLateRows
 from onceonly.sql.store.register import spend
 from onceonly.sql.store.resources import SqlResources
 from onceonly.sql.store.shadow import Outcomes, ShadowReport
-from onceonly.sql.store.statements import StoreScope, is_buried, row_of
+from onceonly.sql.store.statements import StoreScope, is_buried, records_of, row_of
 from onceonly.sql.store.tokens import give
 from onceonly.sql.transaction import DatabaseTransaction
 
@@ -136,6 +137,11 @@ class SqlUnit:
         self._transaction = transaction
         self._is_over = False
         self._shadow = shadow
+
+    async def find(self, identities: Sequence[Identity]) -> tuple[Record, ...]:
+        """Read the records of messages in the unit's transaction. Raises ConflictError, CommitFailed."""
+        with self._scope.database.translate(locked=ConflictError, unknown=CommitFailed):
+            return await self._transaction.run_sync(partial(records_of, scope=self._scope, identities=identities))
 
     async def load(self, unit: str) -> None:
         """Load one more entity, and lock it. Raises CommitRefused for a key that is too long, ConflictError, CommitFailed."""
