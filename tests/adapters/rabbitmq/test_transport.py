@@ -48,6 +48,17 @@ async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(broker: Br
     transport = await broker.transport()
     await transport.send(commands(*"abcdefg"))
     a, b, c, d, e, f, g = await take(transport, 7)
+    acks = watched_acks(transport, monkeypatch)
+    await transport.ack([b, a, d, e])
+    await transport.ack([c, g])
+    await transport.ack([f])
+    tags = [receipt.tag for each in (b, e, d, c, g, f) if isinstance(receipt := each.receipt, RabbitMQReceipt)]
+    assert acks == [(tags[0], True), (tags[2], False), (tags[1], False), (tags[3], True), (tags[4], False), (tags[5], True)]
+    assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=0)
+
+
+def watched_acks(transport: RabbitMQTransport, patch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Return what is acknowledged from now on: tags, and whether all below them are meant as well."""
     channel = transport._inbox._channel
     assert channel is not None
     acks: list[tuple[int, bool]] = []
@@ -57,13 +68,53 @@ async def test_many_are_acknowledged_at_once_but_none_that_is_in_work(broker: Br
         acks.append((tag, multiple))
         await really(tag, multiple=multiple, wait=wait)
 
-    monkeypatch.setattr(channel, "basic_ack", watched)
-    await transport.ack([b, a, d, e])
-    await transport.ack([c, g])
-    await transport.ack([f])
-    tags = [receipt.tag for each in (b, e, d, c, g, f) if isinstance(receipt := each.receipt, RabbitMQReceipt)]
-    assert acks == [(tags[0], True), (tags[2], False), (tags[1], False), (tags[3], True), (tags[4], False), (tags[5], True)]
+    patch.setattr(channel, "basic_ack", watched)
+    return acks
+
+
+async def test_many_behind_one_in_work_are_acknowledged_with_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quorum queue writes each acknowledgement to its log, so one for all is worth a short wait."""
+    monkeypatch.setattr(rabbitmq_inbox, "ACK_SECONDS", PATIENCE)
+    transport = await broker.transport()
+    await transport.send(commands("a", "failing", *(f"m{number}" for number in range(20))))
+    first, failing, *others = await take(transport, 22)
+    acks = watched_acks(transport, monkeypatch)
+    await transport.ack([first, *others])
+    assert len(acks) == 1
+    await transport.ack([failing])
+    assert len(acks) == 2
+    assert all(multiple for _, multiple in acks)
     assert await transport.depth("shop") == Depth(waiting=0, held=0, delayed=0)
+
+
+async def test_many_behind_one_in_work_do_not_wait_for_long(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take an hour. They are acknowledged one by one after a moment."""
+    monkeypatch.setattr(rabbitmq_inbox, "ACK_SECONDS", 0.0)
+    transport = await broker.transport()
+    await transport.send(commands("slow", *(f"m{number}" for number in range(20))))
+    slow, *others = await take(transport, 21)
+    await transport.ack(others)
+    async with asyncio.timeout(PATIENCE):
+        while transport._inbox._unacknowledged:  # noqa: ASYNC110 - a private state, of which no event tells
+            await asyncio.sleep(0)
+    await transport._link._reconnection.drop()
+    again = await take(await broker.transport(), 1)
+    assert ids(again) == ids([slow]) == ["slow"]
+
+
+async def test_what_waits_to_be_acknowledged_is_acknowledged_at_the_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that stops leaves no copies of what it has handled."""
+    monkeypatch.setattr(rabbitmq_inbox, "ACK_SECONDS", PATIENCE)
+    transport = await broker.transport()
+    await transport.send(commands("slow", *(f"m{number}" for number in range(20))))
+    slow, *others = await take(transport, 21)
+    await transport.ack(others)
+    await transport.close()
+    await transport._link._reconnection.drop()
+    again = await take(await broker.transport(), 21)
+    assert ids(again) == ids([slow])
 
 
 async def test_a_worker_that_takes_more_and_more_changes_its_consumer_seldom(

@@ -24,6 +24,9 @@ from onceonly.model.errors import OutcomeUnknown, RetryableError, SetupError
 LINGER_SECONDS = 0.1  # that a consumer outlives its last receiver
 LINGER_AT_WORK_SECONDS = 1.5
 """The same while what it brought is in work: longer than the handlers of a unit usually take."""
+FEW_ACKS = 8
+"""Acknowledgements at most that are written one by one at once: for each of them a quorum queue writes to its log."""
+ACK_SECONDS = 0.05  # that others wait at most for a delivery below them, with which one acknowledgement covers all
 CLOSE_SECONDS = 2.0  # to release what waits here; then the end of the connection does it
 MOST_AHEAD = 5_000  # deliveries a consumer may bring before any is settled
 TURNS = 1  # of the loop without a new delivery: what the server has sent is handed over in the turn that reads it
@@ -64,12 +67,15 @@ class RabbitMQInbox:
         self._wanted = 0  # what the present receivers ask for, together
         self._waiting: deque[ConsumedMessage] = deque()
         self._held: dict[int, ConsumedMessage] = {}
+        self._unacknowledged: dict[int, str] = {}
+        """Settled here, and not acknowledged yet: a delivery below these is still in work. Consumers by delivery tags."""
         self._lost: dict[str, None] = {}
         self._settled: deque[str] = deque(maxlen=REMEMBERED)  # on this channel: nobody tells which of these the server knows
         self._changing = asyncio.Lock()
         self._settling = asyncio.Lock()
         self._rung = asyncio.Event()
         self._resting: asyncio.Task[None] | None = None
+        self._acknowledging: asyncio.Task[None] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._idle_since = 0.0
         self.brought = 0
@@ -139,36 +145,55 @@ class RabbitMQInbox:
         return len(self._lost) == known
 
     async def settle(self, receipts: Iterable[RabbitMQReceipt]) -> None:
-        """Acknowledge what is held: many at once up to a tag below which all is settled, the others one by one.
+        """Acknowledge what is held: all up to a tag below which all is settled at once, and a few others one by one.
 
-        Receipts of an earlier channel are ignored: there the same tags were other deliveries. One call at a time: an
-        acknowledgement of many that overtook an earlier one would settle its tags, and then the server ends the channel.
+        More than a few wait for the deliveries below them, but not for long. Receipts of an earlier channel are ignored: there
+        the same tags were other deliveries. One call at a time: an acknowledgement of many that overtook an earlier one would
+        settle its tags, and then the server ends the channel.
         """
         async with self._settling:
-            await self._settle(receipts)
+            found = [held for each in self.current(receipts) if (held := self._held.pop(each.tag, None)) is not None]
+            if found:
+                self._settled.extend(map(_copy_of, found))
+                self._unacknowledged |= {message.delivery_tag: message.consumer_tag for message in found}
+                await self._acknowledge(FEW_ACKS)
 
-    async def _settle(self, receipts: Iterable[RabbitMQReceipt]) -> None:
-        channel = self._channel
-        found = {each.tag: held for each in self.current(receipts) if (held := self._held.pop(each.tag, None)) is not None}
-        if channel is None or not found:
-            return
-        mine = sorted(found)
-        self._settled.extend(map(_copy_of, found.values()))
-        # An ack with `multiple` covers all lower tags, so it stops below the lowest delivery that is held or waits here. Those
-        # above that are acknowledged one by one. Only the last ack waits until it is written: the channel keeps their order.
+    async def _acknowledge(self, most: int) -> None:
+        """Acknowledge what is settled, but at most this number one by one: if there are more, these wait."""
+        # An ack with `multiple` covers all lower tags, so it stops below the lowest delivery that is held or waits here. Only
+        # the last ack waits until it is written: the channel keeps their order.
         # Crash here: 1 effects sent, 2 some acks not received, 3 those come again as suspects, 4 their claims know them.
         # If only the connection ends, they come again too, and `is_suspect` knows that this process has not died.
-        lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), mine[-1] + 1])
-        below = [tag for tag in mine if tag < lowest]
+        channel = self._channel
+        if channel is None or not self._unacknowledged:
+            return
+        lowest = min([*self._held, *(message.delivery_tag for message in self._waiting), max(self._unacknowledged) + 1])
+        below = [tag for tag in self._unacknowledged if tag < lowest]
+        above = sorted(self._unacknowledged.keys() - below)
+        if len(above) > most:
+            above = []
+            self._acknowledging = self._acknowledging or asyncio.create_task(self._acknowledge_later())
+        for tag in (*below, *above):
+            del self._unacknowledged[tag]
         try:
             async with translated("acknowledge messages"):
                 if below:
-                    await channel.basic_ack(below[-1], multiple=True, wait=len(below) == len(mine))
-                for tag in mine[len(below) :]:
-                    await channel.basic_ack(tag, wait=tag == mine[-1])
+                    await channel.basic_ack(max(below), multiple=True, wait=not above)
+                for tag in above:
+                    await channel.basic_ack(tag, wait=tag == above[-1])
         except OutcomeUnknown:
             await self._link.abandon(channel)  # what is held there and not acknowledged would not be delivered
             raise
+
+    async def _acknowledge_later(self) -> None:
+        await asyncio.sleep(ACK_SECONDS)
+        self._acknowledging = None
+        with suppress(RetryableError):  # they come again, and are known
+            await self._acknowledge_rest()
+
+    async def _acknowledge_rest(self) -> None:
+        async with self._settling:
+            await self._acknowledge(MOST_AHEAD)
 
     async def reject(self, receipts: Iterable[RabbitMQReceipt]) -> None:
         """Requeue deliveries at the broker. They come again marked; this process ignores the mark."""
@@ -192,6 +217,7 @@ class RabbitMQInbox:
         if not is_open(self._channel):
             return 0, 0, 0
         consumers = {message.consumer_tag for message in (*self._held.values(), *self._waiting)}
+        consumers.update(self._unacknowledged.values())
         return len(self._held), len(self._waiting), len(consumers | ({self._consumer} if self._consumer else set()))
 
     async def close(self) -> None:
@@ -203,7 +229,10 @@ class RabbitMQInbox:
         if is_open(self._channel):
             with suppress(RetryableError, SetupError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._acknowledge_rest()
                     await shielded(self._stop_consuming())
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
 
     def _hand_out(self, limit: int, is_early: Callable[[ConsumedMessage], bool]) -> tuple[list[ConsumedMessage], bool]:
         first = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
@@ -223,7 +252,7 @@ class RabbitMQInbox:
             seen = len(self._waiting)
 
     def _needed(self) -> int:
-        return min(MOST_AHEAD, len(self._held) + self._wanted)
+        return min(MOST_AHEAD, len(self._held) + len(self._unacknowledged) + self._wanted)
 
     def _suffices(self) -> bool:
         """Return whether a consumer is there that may bring what the receivers ask for, and not much more."""
@@ -262,6 +291,7 @@ class RabbitMQInbox:
         self._remember(*self._settled, *map(_copy_of, self._held.values()), *map(_copy_of, self._waiting))
         self._settled.clear()
         self._held.clear()
+        self._unacknowledged.clear()
         self._waiting.clear()
         if failed is not None:
             await self._link.abandon(failed)
