@@ -78,6 +78,7 @@ _FASTSTREAM = ("faststream", "pydantic")
 
 ROWS: tuple[BenchmarkRow, ...] = (
     _own("orm", "onceonly, ORM handler", "exactly-once; a handler adds one object to an AsyncSession"),
+    _own("orm_psycopg", "onceonly, ORM handler, psycopg", "the same by psycopg instead of asyncpg"),
     _own("core", "onceonly, SQLAlchemy Core handler", "exactly-once; a handler executes one INSERT on its AsyncConnection"),
     _own(
         "raw",
@@ -125,6 +126,13 @@ ROWS: tuple[BenchmarkRow, ...] = (
         work="batches:floor_raw",
         messages=16000,
         about="the same, one INSERT for a message",
+    ),
+    BenchmarkRow(
+        name="floor_orm_psycopg",
+        title="by hand: exactly-once floor, ORM, psycopg",
+        work="batches:floor_orm_psycopg",
+        messages=12000,
+        about="the same by psycopg",
     ),
     BenchmarkRow(
         name="floor_core",

@@ -117,7 +117,16 @@ async def floor_core(job: WorkerJob, turn: JobControl) -> None:
 
 async def floor_orm(job: WorkerJob, turn: JobControl) -> None:
     """The same with a session and one flush for a batch."""
-    engine = create_async_engine(sqlalchemy_url(job.database))
+    await _floor_orm(job, turn, sqlalchemy_url(job.database))
+
+
+async def floor_orm_psycopg(job: WorkerJob, turn: JobControl) -> None:
+    """The same by psycopg."""
+    await _floor_orm(job, turn, job.database.replace("postgresql://", "postgresql+psycopg://", 1))
+
+
+async def _floor_orm(job: WorkerJob, turn: JobControl, url: str) -> None:
+    engine = create_async_engine(url)
     claim = insert(OUTBOX).on_conflict_do_nothing().returning(OUTBOX.c.id)
     previous: list[str] = []
 

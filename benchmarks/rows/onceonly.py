@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import asyncpg
+import msgspec
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
@@ -71,6 +72,12 @@ async def with_entity(order: PlaceOrder, state: OrderState, context: Context) ->
 async def orm(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, a session for each unit."""
     await _run(_on_rabbitmq(job), with_session, turn)
+
+
+async def orm_psycopg(job: WorkerJob, turn: JobControl) -> None:
+    """RabbitMQ and PostgreSQL by psycopg, a session for each unit."""
+    store = job.database.replace("postgresql://", "postgresql+psycopg://", 1)
+    await _run(_on_rabbitmq(msgspec.structs.replace(job, database=store)), with_session, turn)
 
 
 async def core(job: WorkerJob, turn: JobControl) -> None:

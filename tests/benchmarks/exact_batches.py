@@ -19,7 +19,11 @@ from onceonly.runtime.worker import worker
 from onceonly.runtime.worker.transports import PatientTransport
 
 NEVER = 3600.0
-"""A consumer of RabbitMQ ends soon after the last receive, and what comes meanwhile is a suspect, which costs more."""
+"""What depends on time costs more on a slow machine, so it does not happen.
+
+A consumer of RabbitMQ ends soon after the last receive, and what comes meanwhile is a suspect. Acknowledgements above a
+delivery in work wait for it, and after a moment are sent one by one.
+"""
 
 
 class ExactBatches:
@@ -45,6 +49,7 @@ class ExactBatches:
             return report
 
         patch.setattr(inbox, "LINGER_SECONDS", NEVER)
+        patch.setattr(inbox, "ACK_SECONDS", NEVER)
         patch.setattr(worker, "PatientTransport", GatheringTransport)
         patch.setattr(worker, "deliver", deliver)
 
