@@ -34,6 +34,22 @@ async def make_tables(url: str) -> None:
 
 
 @asynccontextmanager
+async def sockets_closed() -> AsyncIterator[None]:
+    """Wait at the end until the sockets opened meanwhile are closed.
+
+    After a failed log-in, asyncmy only begins to close a connection with TLS, and does not wait for the server's answer. A loop
+    that ends before leaves the socket behind.
+    """
+    selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+    before = set(selector.get_map())
+    try:
+        yield
+    finally:
+        while not set(selector.get_map()) <= before:  # noqa: ASYNC110 - the driver has no event
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
 async def opened_empty(url: str) -> AsyncIterator[Database]:
     """Open the database with empty tables."""
     await on_mariadb(*EMPTY, "DELETE FROM orders", url=url)

@@ -18,7 +18,7 @@ from onceonly.sql.schema import check, create, drop, render
 from onceonly.sql.store import SCHEMA, ClaimMode, SqlDeadLetters, SqlStore
 from onceonly.sql.store.tables import tables
 from onceonly_conformance.clock import ManualClock
-from tests.adapters.mariadb.harness import A, B, is_mysql, place
+from tests.adapters.mariadb.harness import A, B, is_mysql, place, sockets_closed
 from tests.servers.available import on_mariadb
 from tests.sql.harness import (
     ONE_EFFECT,
@@ -38,12 +38,13 @@ from tests.sql.harness import (
 
 async def read_nothing(url: str, *, durable: bool = True) -> None:
     """Open a database as a process of its own would, and make its first transaction."""
-    database = await open_database(url, clock=ManualClock(), durable=durable)
-    try:
-        async with database.reading():
-            pass
-    finally:
-        await database.close()
+    async with sockets_closed():
+        database = await open_database(url, clock=ManualClock(), durable=durable)
+        try:
+            async with database.reading():
+                pass
+        finally:
+            await database.close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from onceonly.model.errors import RetryableError, SetupError
+from tests.adapters.mariadb.harness import sockets_closed
 from tests.servers.certificates import NAME, Certificates, make_certificates
 from tests.servers.mariadb import own_mariadb
 from tests.sql.harness import opened
@@ -37,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
 
 async def cipher(url: str) -> str:
     """Connect, and ask how the connection is encrypted; empty if it is not."""
-    async with opened(url) as database, database.reading() as connection:
+    async with sockets_closed(), opened(url) as database, database.reading() as connection:
         found = (await connection.execute(text("SHOW STATUS LIKE 'Ssl_cipher'"))).one()
         return str(found[1])
 
