@@ -18,6 +18,7 @@ from benchmarks.rows import BY_NAME, ROWS, BenchmarkRow
 from benchmarks.worker import new_event_loop
 
 DATABASE, BROKER = "postgresql://root@127.0.0.1:5432/postgres", "amqp://guest:guest@127.0.0.1:5672/"
+MARIADB = "mariadb://root@127.0.0.1:3306/"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -91,7 +92,11 @@ async def _measure(rows: list[BenchmarkRow], mode: Mode) -> Results:
 
 
 def _servers() -> Servers:
-    return Servers(database=os.environ.get("BENCH_DATABASE", DATABASE), broker=os.environ.get("BENCH_BROKER", BROKER))
+    return Servers(
+        database=os.environ.get("BENCH_DATABASE", DATABASE),
+        broker=os.environ.get("BENCH_BROKER", BROKER),
+        mariadb=os.environ.get("BENCH_MARIADB", MARIADB),
+    )
 
 
 def _write(results: Results) -> None:

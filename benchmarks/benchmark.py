@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from msgspec import Struct
+from sqlalchemy.exc import DBAPIError
 
 from benchmarks import backlog, growth, latency, limits, machine
 from benchmarks.counting import count_costs
@@ -15,8 +16,8 @@ from benchmarks.crew import RunFailed
 from benchmarks.measuring import run
 from benchmarks.modes import Mode
 from benchmarks.results import Latency, Results, RowResult, fill_ratios, percentile
-from benchmarks.rows import POSTGRESQL, RABBITMQ, SQLITE, BenchmarkRow
-from benchmarks.stages import Backend, database, postgresql, rabbitmq, sqlite
+from benchmarks.rows import MARIADB, POSTGRESQL, RABBITMQ, SQLITE, BenchmarkRow
+from benchmarks.stages import Backend, database, mariadb, postgresql, rabbitmq, sqlite
 
 Say = Callable[[str], None]
 P99 = 0.99
@@ -24,10 +25,11 @@ LEAST_COUNTED = 100  # messages whose costs are counted
 
 
 class Servers(Struct, frozen=True, kw_only=True):
-    """The URLs of a PostgreSQL server, any database of it, and of a RabbitMQ."""
+    """The URLs of a PostgreSQL server, any database of it, of a RabbitMQ, and of a MariaDB, which may be missing."""
 
     database: str
     broker: str
+    mariadb: str = ""
 
 
 class Benchmark:
@@ -81,6 +83,10 @@ class Benchmark:
             if missing := row.missing():
                 self.results.skipped[row.name] = f"not installed: {', '.join(missing)}"
                 self._say(f"!!! NOT MEASURED: {row.title}: not installed: {', '.join(missing)}")
+                continue
+            if row.backend not in self._place.stages:
+                self.results.skipped[row.name] = f"no server for {row.backend}"
+                self._say(f"!!! NOT MEASURED: {row.title}: no server for {row.backend}")
                 continue
             await self._stage(row).prepare(row)
             measured = RowResult(title=row.title, backend=row.backend, concurrency=row.concurrencies[0])
@@ -202,6 +208,10 @@ async def opened(servers: Servers) -> AsyncIterator[BenchmarkContext]:
             POSTGRESQL: postgresql.PostgreSQLBackend(own),
             SQLITE: sqlite.SQLiteBackend(folder),
         }
+        with suppress(DBAPIError):  # its rows are left out loudly
+            if servers.mariadb:
+                others = await stack.enter_async_context(mariadb.opened(servers.mariadb))
+                stages[MARIADB] = await stack.enter_async_context(rabbitmq.opened(servers.broker, others))
         yield BenchmarkContext(database=own, rabbitmq=queues, broker=queues.version, stages=stages)
 
 

@@ -1,4 +1,4 @@
-"""What a message costs on the wire, counted exactly: PostgreSQL's and AMQP's own protocols, read by a proxy.
+"""What a message costs on the wire, counted exactly: the protocols of PostgreSQL, MariaDB and AMQP, read by a proxy.
 
 The same counter serves every library and driver. A statement is an Execute or a simple Query, BEGIN and COMMIT among them; a
 database round trip is a Sync, a Flush or a simple Query. Commits are PostgreSQL's own count, `pg_stat_database.xact_commit`.
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from benchmarks.crew import crew
 from benchmarks.measuring import check, through, work
-from benchmarks.rows import SQLITE, BenchmarkRow
+from benchmarks.rows import MARIADB, SQLITE, BenchmarkRow
 from benchmarks.scenario import order_ids
 from benchmarks.stages import Backend
 from benchmarks.wire import Ears, proxied
@@ -23,6 +23,7 @@ from benchmarks.wire import Ears, proxied
 SSL_REQUESTS = (b"\x04\xd2\x16\x2f", b"\x04\xd2\x16\x30")  # also for GSSAPI
 SSL_REQUEST_LENGTH, HEADER_LENGTH, AMQP_HEADER = 8, 5, 8
 FRAME_HEADER, FRAME_END, METHOD = 7, 1, 1
+PACKET_HEADER, QUERY = 4, 3
 TRIPS = (b"Q", b"S", b"H")
 STATEMENTS = (b"Q", b"E")
 _CLIENT = {(60, 40): "publishes", (60, 80): "acks"}
@@ -68,6 +69,27 @@ class PostgreSQLEars(Ears):
                 self._counted["statements"] += first in STATEMENTS
                 self._counted["trips"] += first in TRIPS
             self._started = True
+
+
+class MariaDBEars(Ears):
+    """Counts statements and round trips, which are one where statements are sent as text."""
+
+    def __init__(self, counted: Counter[str]) -> None:
+        """Count into this counter."""
+        self._counted = counted
+        self._rest = b""
+
+    def client(self, data: bytes) -> None:
+        """Read whole packets: a length of three bytes and a number, which is 0 where a command begins."""
+        self._rest += data
+        while len(self._rest) >= PACKET_HEADER:
+            length = PACKET_HEADER + int.from_bytes(self._rest[:3], "little")
+            if len(self._rest) < length:
+                return
+            if self._rest[3] == 0:
+                self._counted["trips"] += 1
+                self._counted["statements"] += self._rest[PACKET_HEADER] == QUERY
+            self._rest = self._rest[length:]
 
 
 class AMQPEars(Ears):
@@ -125,7 +147,8 @@ async def count_costs(stage: Backend, row: BenchmarkRow, count: int, concurrency
     before = await stage.commits()
     job = msgspec.structs.replace(stage.job(row, concurrency), counting=row.backend == SQLITE)
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(_counting(job.database, lambda: PostgreSQLEars(counted)))
+        listen = MariaDBEars if row.backend == MARIADB else PostgreSQLEars
+        database = await stack.enter_async_context(_counting(job.database, lambda: listen(counted)))
         broker = await stack.enter_async_context(_counting(job.broker, lambda: AMQPEars(counted)))
         workers = await stack.enter_async_context(crew(through(job, database=database, broker=broker), processes))
         await workers.ready()

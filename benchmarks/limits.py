@@ -22,6 +22,7 @@ _INSERTING = msgspec.structs.replace(_BY_BROKER, statements=1.15, trips=1.2)  # 
 LIMITS: Mapping[str, Costs] = {
     "onceonly_orm": _BY_BROKER,
     "onceonly_orm_psycopg": _BY_BROKER,
+    "onceonly_orm_mariadb": _BY_BROKER,
     "onceonly_core": _INSERTING,
     "onceonly_raw": _INSERTING,
     "onceonly_batch": _BY_BROKER,

@@ -26,10 +26,10 @@ $ python -m benchmarks --rows onceonly_orm --rows floor_orm --json
 `make bench` installs the other libraries into `.venv` (graphile-worker by npm), measures everything, and writes this page.
 It takes more than half an hour. `--quick` takes minutes and leaves out tuning and growth. `--latency` measures only the
 latency again and writes it into the page of the last run, with a note. It needs a PostgreSQL (`BENCH_DATABASE`, a URL of
-any database of it) and a RabbitMQ (`BENCH_BROKER`); it makes a database and queues of its own, and removes them. The limits
-in C need `cc`, librabbitmq and libpq (Debian: `gcc librabbitmq-dev libpq-dev`). A library that is not installed is left
-out, loudly. A row whose totals are wrong (rows written, messages published, each exactly once) is taken out, and the run
-ends with an error.
+any database of it) and a RabbitMQ (`BENCH_BROKER`), and for two rows a MariaDB (`BENCH_MARIADB`); it makes databases and
+queues of its own, and removes them. The limits in C need `cc`, librabbitmq and libpq (Debian: `gcc librabbitmq-dev
+libpq-dev`). A library that is not installed is left out, loudly. A row whose totals are wrong (rows written, messages
+published, each exactly once) is taken out, and the run ends with an error.
 """
 
 METHOD = """\

@@ -105,6 +105,7 @@ RATIOS: Mapping[str, tuple[str, str]] = {
     "orm_vs_floor": ("onceonly_orm", "floor_orm"),
     "raw_vs_floor": ("onceonly_raw", "floor_raw"),
     "psycopg_vs_floor": ("onceonly_orm_psycopg", "floor_orm_psycopg"),
+    "mariadb_vs_floor": ("onceonly_orm_mariadb", "floor_orm_mariadb"),
     "core_vs_floor": ("onceonly_core", "floor_core"),
     "floor_core_vs_raw": ("floor_core", "floor_raw"),
     "orm_vs_floor_quorum": ("onceonly_orm", "floor_orm_quorum"),

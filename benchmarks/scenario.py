@@ -33,7 +33,7 @@ class Order(Base):
 
     __tablename__ = "baseline_order"
     id: Mapped[int] = mapped_column(primary_key=True)
-    order_id: Mapped[str]
+    order_id: Mapped[str] = mapped_column(String(100))
 
 
 @dataclass

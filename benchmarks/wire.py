@@ -36,11 +36,14 @@ class Proxy:
 
     async def serve(self, client: StreamReader, to_client: StreamWriter) -> None:
         """Stand between one client and the server."""
-        with suppress(asyncio.CancelledError):  # by `end`; asyncio would print it
-            await self._serve(client, to_client)
+        self._serving.add(asyncio.current_task())
+        try:
+            with suppress(asyncio.CancelledError):  # by `end`; asyncio would print it
+                await self._serve(client, to_client)
+        finally:
+            to_client.close()
 
     async def _serve(self, client: StreamReader, to_client: StreamWriter) -> None:
-        self._serving.add(asyncio.current_task())
         server, to_server = await asyncio.open_connection(*self._place)
         ears = self._listen()
         passing = [
@@ -55,6 +58,7 @@ class Proxy:
             await asyncio.gather(*passing, return_exceptions=True)
             for writer in (to_client, to_server):
                 writer.close()
+            for writer in (to_client, to_server):
                 with suppress(OSError):
                     await writer.wait_closed()
 
@@ -103,4 +107,4 @@ async def proxied(url: str, *, delay: float = 0.0, listen: Callable[[], Ears] = 
         await proxy.end()
 
 
-_PORTS = {"postgresql": 5432, "amqp": 5672}
+_PORTS = {"postgresql": 5432, "mariadb": 3306, "amqp": 5672}

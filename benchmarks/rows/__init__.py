@@ -7,6 +7,7 @@ from msgspec import Struct
 from benchmarks.programs import C_LIBRARIES, GRAPHILE_WORKER, is_installed
 
 RABBITMQ, POSTGRESQL, SQLITE = "PostgreSQL + RabbitMQ", "PostgreSQL alone", "SQLite alone"
+MARIADB = "MariaDB + RabbitMQ"
 
 ECHO = "batches:echo"
 
@@ -58,13 +59,16 @@ class BenchmarkRow(Struct, frozen=True, kw_only=True):
         return (*packages, *(program for program in self.programs if not is_installed(program)))
 
 
+_NAMES = {"on_its_queue": "onceonly_sql_queue", "on_sqlite": "onceonly_sqlite", "orm_on_mariadb": "onceonly_orm_mariadb"}
+
+
 def _own(
     name: str, title: str, about: str, *, messages: int = 12000, backend: str = RABBITMQ, batches: int = 2
 ) -> BenchmarkRow:
     work = f"onceonly:{name}"
     own_name = name if backend != RABBITMQ else f"onceonly_{name}"
     return BenchmarkRow(
-        name={"on_its_queue": "onceonly_sql_queue", "on_sqlite": "onceonly_sqlite"}.get(name, own_name),
+        name=_NAMES.get(name, own_name),
         title=title,
         backend=backend,
         work=work,
@@ -132,14 +136,23 @@ ROWS: tuple[BenchmarkRow, ...] = (
         title="by hand: exactly-once floor, ORM, psycopg",
         work="batches:floor_orm_psycopg",
         messages=12000,
-        about="the same by psycopg",
+        about="the floor with the ORM, by psycopg",
+    ),
+    _own("orm_on_mariadb", "onceonly, ORM handler, MariaDB", "exactly-once; the ORM handler on MariaDB", backend=MARIADB),
+    BenchmarkRow(
+        name="floor_orm_mariadb",
+        title="by hand: exactly-once floor, ORM, MariaDB",
+        backend=MARIADB,
+        work="batches:floor_orm_mariadb",
+        messages=12000,
+        about="exactly-once by hand at its least, on MariaDB",
     ),
     BenchmarkRow(
         name="floor_core",
         title="by hand: exactly-once floor, SQLAlchemy Core",
         work="batches:floor_core",
         messages=12000,
-        about="the same, one INSERT for a message through SQLAlchemy without the ORM",
+        about="the floor with one INSERT for a message through SQLAlchemy without the ORM",
     ),
     BenchmarkRow(
         name="floor_orm_quorum",
@@ -147,7 +160,7 @@ ROWS: tuple[BenchmarkRow, ...] = (
         work="batches:floor_orm",
         messages=12000,
         quorum=True,
-        about="the same, reading from a quorum queue as onceonly does",
+        about="the floor with the ORM, reading from a quorum queue as onceonly does",
     ),
     BenchmarkRow(
         name="floor_raw_quorum",
@@ -192,7 +205,7 @@ ROWS: tuple[BenchmarkRow, ...] = (
         needs=_FASTSTREAM,
         concurrencies=POOLS,
         quorum=True,
-        about="the same, reading from a quorum queue as onceonly does",
+        about="the hand-written outbox with the ORM, reading from a quorum queue as onceonly does",
     ),
     BenchmarkRow(
         name="outbox_raw",
@@ -261,7 +274,7 @@ ROWS: tuple[BenchmarkRow, ...] = (
         work=ECHO,
         messages=20000,
         quorum=True,
-        about="the same, reading from a quorum queue as onceonly does",
+        about="the driver's echo, reading from a quorum queue as onceonly does",
     ),
     _own(
         "on_its_queue",

@@ -7,6 +7,8 @@ from typing import Any
 
 import aiormq
 import asyncpg
+from sqlalchemy import Insert
+from sqlalchemy.dialects.mysql import insert as mysql_insert
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
@@ -15,6 +17,8 @@ from benchmarks.scenario import INSERT, OUTBOX, Order, decode_order, encode, sql
 
 BATCH = 100
 PREFETCH = 3 * BATCH
+
+_CLAIM = insert(OUTBOX).on_conflict_do_nothing().returning(OUTBOX.c.id)
 
 Unit = Callable[[Sequence[Any]], Awaitable[list[bytes]]]
 
@@ -91,7 +95,6 @@ async def floor_raw(job: WorkerJob, turn: JobControl) -> None:
 async def floor_core(job: WorkerJob, turn: JobControl) -> None:
     """The same by SQLAlchemy without the ORM, one INSERT for a message."""
     engine = create_async_engine(sqlalchemy_url(job.database))
-    claim = insert(OUTBOX).on_conflict_do_nothing().returning(OUTBOX.c.id)
     order_row = insert(Order)
     previous: list[str] = []
 
@@ -107,7 +110,7 @@ async def floor_core(job: WorkerJob, turn: JobControl) -> None:
                 await connection.execute(order_row, {"order_id": order.order_id})
                 bodies.append(encode(order))
             records = sorted(zip(keys, bodies, strict=True))
-            await connection.execute(claim, [{"id": key, "messages": body} for key, body in records])
+            await connection.execute(_CLAIM, [{"id": key, "messages": body} for key, body in records])
         previous = keys
         return bodies
 
@@ -117,17 +120,22 @@ async def floor_core(job: WorkerJob, turn: JobControl) -> None:
 
 async def floor_orm(job: WorkerJob, turn: JobControl) -> None:
     """The same with a session and one flush for a batch."""
-    await _floor_orm(job, turn, sqlalchemy_url(job.database))
+    await _floor_orm(job, turn, sqlalchemy_url(job.database), _CLAIM)
 
 
 async def floor_orm_psycopg(job: WorkerJob, turn: JobControl) -> None:
     """The same by psycopg."""
-    await _floor_orm(job, turn, job.database.replace("postgresql://", "postgresql+psycopg://", 1))
+    await _floor_orm(job, turn, job.database.replace("postgresql://", "postgresql+psycopg://", 1), _CLAIM)
 
 
-async def _floor_orm(job: WorkerJob, turn: JobControl, url: str) -> None:
+async def floor_orm_mariadb(job: WorkerJob, turn: JobControl) -> None:
+    """The same on MariaDB."""
+    url = job.database.replace("mariadb://", "mariadb+asyncmy://", 1)
+    await _floor_orm(job, turn, url, mysql_insert(OUTBOX).prefix_with("IGNORE"))
+
+
+async def _floor_orm(job: WorkerJob, turn: JobControl, url: str, claim: Insert) -> None:
     engine = create_async_engine(url)
-    claim = insert(OUTBOX).on_conflict_do_nothing().returning(OUTBOX.c.id)
     previous: list[str] = []
 
     async def unit(deliveries: Sequence[Any]) -> list[bytes]:

@@ -80,6 +80,11 @@ async def orm_psycopg(job: WorkerJob, turn: JobControl) -> None:
     await _run(_on_rabbitmq(msgspec.structs.replace(job, database=store)), with_session, turn)
 
 
+async def orm_on_mariadb(job: WorkerJob, turn: JobControl) -> None:
+    """RabbitMQ and MariaDB, a session for each unit."""
+    await orm(job, turn)
+
+
 async def core(job: WorkerJob, turn: JobControl) -> None:
     """RabbitMQ and PostgreSQL, SQLAlchemy without the ORM."""
     await _run(_on_rabbitmq(job), with_connection, turn)

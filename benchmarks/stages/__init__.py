@@ -17,6 +17,27 @@ class Totals(Struct, frozen=True, kw_only=True):
     distinct_messages: int
 
 
+class RowDatabase(Protocol):
+    """Where the rows of the backends with a broker are."""
+
+    url: str
+
+    async def prepare(self, module: str) -> None:
+        """Make the tables of a row's package, once."""
+
+    async def empty(self) -> None:
+        """Delete what earlier runs left in any table."""
+
+    async def written(self, tag: str) -> list[str]:
+        """Read the orders that a run wrote."""
+
+    async def wal(self) -> int:
+        """Read how many bytes the server has written to its log."""
+
+    async def commits(self) -> int:
+        """Read how many transactions were committed."""
+
+
 class Backend(Protocol):
     """One backend, of this benchmark's own."""
 

@@ -16,7 +16,7 @@ from onceonly.assembly import open_database, schemas
 
 GLANCE = 0.01  # seconds
 TRUNCATIONS = 5  # attempts to empty the tables: a deadlock with a reader ends one of them
-_KEPT = re.compile(r"schema|version|migration|_queues$|_subscriptions$")
+KEPT = re.compile(r"schema|version|migration|_queues$|_subscriptions$")
 """Tables that say what a database is like, and not what happened in it."""
 
 
@@ -38,7 +38,7 @@ class BackendDatabase:
         found = await self.own.fetch(
             "select schemaname, tablename from pg_tables where schemaname not in ('pg_catalog', 'information_schema')"
         )
-        tables = [f'"{schema}"."{table}"' for schema, table in found if not _KEPT.search(table)]
+        tables = [f'"{schema}"."{table}"' for schema, table in found if not KEPT.search(table)]
         for left in reversed(range(TRUNCATIONS)):
             try:
                 await self.own.execute(f"truncate {', '.join(tables)} cascade")
@@ -133,7 +133,7 @@ async def opened(server_url: str) -> AsyncIterator[BackendDatabase]:
         await server.execute(f"create database {name}")
         own = await asyncpg.connect(url)
         try:
-            await _make_tables(url)
+            await make_tables(url)
             yield BackendDatabase(url, server, own, server_url=server_url)
         finally:
             await own.close()
@@ -142,7 +142,8 @@ async def opened(server_url: str) -> AsyncIterator[BackendDatabase]:
         await server.close()
 
 
-async def _make_tables(url: str) -> None:
+async def make_tables(url: str) -> None:
+    """Create the tables of the library and of the scenario."""
     from onceonly.sql.schema import create, create_user_tables  # noqa: PLC0415 - as `onceonly schema create` does
 
     async with open_database(url) as database:

@@ -1,4 +1,4 @@
-"""PostgreSQL and RabbitMQ: queues behind a prefix of the benchmark's own; every row gets the very same messages."""
+"""A database and RabbitMQ: queues behind a prefix of the benchmark's own; every row gets the very same messages."""
 
 import asyncio
 import uuid
@@ -15,8 +15,7 @@ from benchmarks.job import WorkerJob
 from benchmarks.rows import BenchmarkRow
 from benchmarks.rows.onceonly import EVENT, SHOP, topologies
 from benchmarks.scenario import OrderPlaced, PlaceOrder, encode
-from benchmarks.stages import Totals, count
-from benchmarks.stages.database import BackendDatabase
+from benchmarks.stages import RowDatabase, Totals, count
 from benchmarks.worker import find_optional
 from onceonly.assembly import open_transport, temporary_transport
 
@@ -28,9 +27,7 @@ _Properties = aiormq.spec.Basic.Properties
 class RabbitMQBackend:
     """Two input queues, since onceonly declares its own (a quorum queue), and one output queue for all (classic, durable)."""
 
-    def __init__(
-        self, url: str, prefix: str, database: BackendDatabase, *, folder: Path, connection: Any, channel: Any
-    ) -> None:
+    def __init__(self, url: str, prefix: str, database: RowDatabase, *, folder: Path, connection: Any, channel: Any) -> None:
         """Stand on what `opened` declared."""
         self._url = url
         self._folder = folder
@@ -132,7 +129,7 @@ class RabbitMQBackend:
 
 
 @asynccontextmanager
-async def opened(url: str, database: BackendDatabase) -> AsyncIterator[RabbitMQBackend]:
+async def opened(url: str, database: RowDatabase) -> AsyncIterator[RabbitMQBackend]:
     """Declare the queues, and make a folder for programs. All of it is deleted at the end."""
     prefix = f"bench_{uuid.uuid4().hex[:8]}_"
     place = f"{url}?prefix={prefix}"
