@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from onceonly.model.message import Message
 from onceonly.model.record import Decision
+from onceonly.model.remote import requested
 
 
 class OneByOne:
@@ -16,6 +17,10 @@ class OneByOne:
     def runs_alone(self, _message: Message) -> bool:
         """Let all messages share a unit."""
         return False
+
+    def needs_response(self, message: Message) -> bool:
+        """Return whether the message follows a request up."""
+        return bool(requested(message))
 
     async def handle_batch(self, *_: object) -> Sequence[Decision]:
         """Fail the test: nothing asks for it."""

@@ -284,7 +284,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.called: list[Record] = []
-        self.register = self.create = self.discard = self.clean = self.response = self._nothing
+        self.register = self.create = self.discard = self.clean = self.responses = self._nothing
 
     async def _nothing(self, *_: object) -> None:
         return None

@@ -77,6 +77,9 @@ class GivenUp:
     def runs_alone(self, message: Message) -> bool:
         return False
 
+    def needs_response(self, message: Message) -> bool:
+        return False
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:
@@ -198,9 +201,9 @@ async def _without_peer(error: PeerAway, items: Sequence[PendingMessage], ports:
     """Put off, uncounted, all messages that need the peer that is away. The others do not wait for it."""
     waiting = {item.message.identity for item in items if error.peer and awaited_peer(item.message) == error.peer}
     held = [item for item in items if item.message.identity in error.needed_by | waiting]
-    if not held or isinstance(ports.handlers, GivenUp):  # a message that is given up only waits for it
+    if not held:
         return _unattributed(items, error)
-    away = peer_away(error.peer)
+    away = peer_away(error.peer, error.delay)
     ran = RunResult(processed=(UnitResult(failed=tuple((item.message.identity, away) for item in held)),))
     others = [item for item in items if item not in held]
     return ran + await _run(others, ports, isolated=isolated) if others else ran
@@ -239,5 +242,7 @@ def _failure(error: HandlerFailed | CommitRefused) -> Failure:
     return Failure(kind=kind, reason=str(error))
 
 
-def peer_away(peer: str) -> Failure:
-    return Failure(kind=FailureKind.LOCKED, reason=f"{AWAY}: {peer}")
+def peer_away(peer: str, delay: float = 0.0) -> Failure:
+    """Return why a message waits for a peer: for `delay` seconds if the peer has named them."""
+    kind = FailureKind.LATER if delay else FailureKind.LOCKED
+    return Failure(kind=kind, reason=f"{AWAY}: {peer}", delay=delay)

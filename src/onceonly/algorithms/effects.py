@@ -13,19 +13,20 @@ So it does not matter which attempt was the committed one: cancelling a row prov
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from onceonly.algorithms.remote_call import callers_of, perform, response_of
+from onceonly.algorithms.remote_call import callers_of, perform, responses_of
 from onceonly.algorithms.sweeper import sweep_each
 from onceonly.model.artifact import Reservation
 from onceonly.model.errors import CommitRefused, PeerAway
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, Response, peer_of, requested
-from onceonly.ports.effects import ArtifactStore, Register
+from onceonly.model.remote import HTTP, peer_of
+from onceonly.ports.effects import ArtifactStore, Register, Responses
 from onceonly.ports.environment import Clock, IdGenerator
 from onceonly.ports.remote import Peers, Remote
 from onceonly.ports.store import Store
 
+NO_PEERS = "this message follows up a request to another service, but the endpoint has no peers: set Endpoint(..., peers=[...])"
 _Away = dict[str, PeerAway]
 """The peers that did not answer in one call of the effects, each with its error. They are not asked again in that call."""
 
@@ -50,14 +51,9 @@ class NoArtifacts:
         """Call no service: calls that an earlier setting left wait for it to come back."""
         return dict.fromkeys((record.identity for record in records if record.requests), Answer.UNKNOWN)
 
-    async def response(self, message: Message) -> Response | None:
-        """Return None; nothing is followed up here. Raises CommitRefused for what an earlier setting asked for."""
-        if requested(message):
-            raise CommitRefused(
-                "this message follows up a request to another service, but the endpoint has no peers: "
-                "set Endpoint(..., peers=[...])"
-            )
-        return None
+    async def responses(self, messages: Sequence[Message]) -> Responses:
+        """Return why there are none, for requests and calls of an earlier setting."""
+        return {message.identity: CommitRefused(NO_PEERS) for message in messages}
 
 
 class RegisteredEffects:
@@ -144,9 +140,9 @@ class RegisteredEffects:
         """Make the calls, where other services are known."""
         return await (NoArtifacts().call(records) if self._remote is None else perform(records, self._remote))
 
-    async def response(self, message: Message) -> Response | None:
-        """Read the response, where other services are known."""
-        return await (NoArtifacts().response(message) if self._remote is None else response_of(message, self._remote))
+    async def responses(self, messages: Sequence[Message]) -> Responses:
+        """Read the responses, where other services are known."""
+        return await (NoArtifacts().responses(messages) if self._remote is None else responses_of(messages, self._remote))
 
     async def sweep(self, older_than: int, limit: int) -> int:
         """Clean up after attempts that began before `older_than` (milliseconds since 1970); gives for how many it could.

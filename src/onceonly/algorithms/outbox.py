@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceonly.algorithms.remote_call import delete_call, lost_response_error
-from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, ResponseGone, RetryableError
+from onceonly.algorithms.remote_call import delete_call, response_in
+from onceonly.model.errors import BudgetExceeded, ConflictError, HandlerFailed, RetryableError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, Message
 from onceonly.model.record import Answer, Decision, Record, together
 from onceonly.ports.bundle import FinishingPorts, Ports
+from onceonly.ports.effects import Responses
 from onceonly.ports.store import UndecidableMessage, Unit
 
 
@@ -57,6 +58,11 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
     """
     attempts = await ports.effects.register(messages)
     unit = await ports.store.begin(messages, isolated=isolated)  # fences everything below
+    responses: Responses = {}
+    if asking := [message for message in unit.found.new if ports.handlers.needs_response(message)]:
+        unit.abandon()  # no lock is held while another service is asked
+        responses = await ports.effects.responses(asking)
+        unit = await ports.store.begin(messages, isolated=isolated)
     records: tuple[Record, ...] = ()
     try:
         known = _known(unit, messages, attempts)
@@ -65,7 +71,7 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         refused = admission.mismatched.union(each.message.identity for each in admission.undecidable)
         committed = refused.intersection(record.identity for record in known)  # they are sent
         admitted = admission.messages | committed
-        attempted = await _handle(unit, admitted, attempts, ports, isolated=isolated)
+        attempted = await _handle(unit, admitted, attempts, ports, responses=responses, isolated=isolated)
         records = await ports.admission.prepare(attempted.records)
         await ports.effects.create(records)
         if records:
@@ -77,9 +83,6 @@ async def process(messages: Sequence[Message], ports: Ports, *, isolated: bool =
         await ports.admission.discard(records)  # definite: nothing of this attempt happened
         await ports.effects.discard(records)
         raise
-    except ResponseGone as error:
-        unit.abandon()
-        raise await lost_response_error(error, ports) from error
     except BaseException:
         unit.abandon()  # and never compensate: after OutcomeUnknown the commit may have happened
         raise
@@ -174,7 +177,13 @@ class _Attempted(Struct, frozen=True):
 
 
 async def _handle(
-    unit: Unit, admitted: frozenset[Identity], attempts: Mapping[Identity, str], ports: Ports, *, isolated: bool
+    unit: Unit,
+    admitted: frozenset[Identity],
+    attempts: Mapping[Identity, str],
+    ports: Ports,
+    *,
+    responses: Responses,
+    isolated: bool,
 ) -> _Attempted:
     """Run the handlers, one after another on the unit's resources. A handler that takes batches runs once for each batch."""
     waiting = [*ports.handlers.batches([message for message in unit.found.new if message.identity in admitted])]
@@ -183,7 +192,7 @@ async def _handle(
     while waiting:
         batch = waiting.pop(0)
         try:
-            decisions = await _decide(batch, unit, attempts, ports)
+            decisions = await _decide(batch, unit, attempts, ports, responses=responses)
         except BudgetExceeded:
             waiting.insert(0, batch)
             break
@@ -202,12 +211,14 @@ async def _handle(
     return _Attempted(tuple(records), tuple(failed), postponed)
 
 
-async def _decide(batch: Sequence[Message], unit: Unit, attempts: Mapping[Identity, str], ports: Ports) -> Sequence[Decision]:
-    responses = [await ports.effects.response(message) for message in batch]  # None but for what follows a request up
+async def _decide(
+    batch: Sequence[Message], unit: Unit, attempts: Mapping[Identity, str], ports: Ports, *, responses: Responses
+) -> Sequence[Decision]:
     names = [attempts.get(message.identity, "") for message in batch]
+    found = [response_in(responses, message) for message in batch]
     if len(batch) > 1:
-        return await ports.handlers.handle_batch(batch, unit.resources, names, responses)
-    return [await ports.handlers.handle(batch[0], unit.resources, names[0], responses[0])]
+        return await ports.handlers.handle_batch(batch, unit.resources, names, found)
+    return [await ports.handlers.handle(batch[0], unit.resources, names[0], found[0])]
 
 
 def _blamed(batch: Sequence[Message], error: HandlerFailed) -> Mapping[Identity, Failure]:

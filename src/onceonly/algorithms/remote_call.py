@@ -4,7 +4,7 @@
     PUT r      the request waits at the other side, and nothing is executed. No answer: leave; the next attempt is another r
     commit     business state + POST r + the follow-up message, in the write that takes the row away
     POST r     executed, and what came of it is stored there. No answer for sure: leave; it is asked again
-    follow up  sent only now; a unit of its own: claim, GET r, commit with DELETE r
+    follow up  sent only now; new to its unit: GET r, then a unit of its own: claim, commit with DELETE r
     DELETE r   of request and response; and of every r whose attempt can never be committed
 
 The other side is `algorithms/remote_execution`. Crash before the commit: the request waits, nobody has it executed, and whoever
@@ -23,13 +23,12 @@ from onceonly.model.errors import (
     OnceOnlyError,
     OutcomeUnknown,
     PeerAway,
-    ResponseGone,
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, peer_of, requested
-from onceonly.ports.bundle import Ports
+from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, asks, peer_of, requested
+from onceonly.ports.effects import Responses
 from onceonly.ports.remote import Remote
 
 
@@ -41,25 +40,48 @@ async def perform(records: Sequence[Record], remote: Remote) -> dict[Identity, A
     return {record.identity: Answer.TAKEN if all(each) else Answer.AWAY for record, each in taken.items()}
 
 
-async def response_of(message: Message, remote: Remote) -> Response | None:
-    """Return what the message follows up; None for one that follows nothing up.
+async def responses_of(messages: Sequence[Message], remote: Remote) -> Responses:
+    """Ask for the responses that these messages follow up; returns each, or the error that its message fails with.
 
-    Raises ResponseGone; PeerAway when there is no answer; CommitRefused for an answer that is none.
+    They are asked for before the unit in which the messages are handled. Whoever handles a message deletes its response only
+    after the commit. So a message that is new in the unit and has no response has lost it.
     """
-    url = requested(message)
-    if not url:
-        return None
-    try:
-        response = await remote.response(url)
-    except CommitRefused:
-        raise
-    except (CommitFailed, OutcomeUnknown) as error:
-        away = PeerAway(str(error), awaited_peer(message))
-        away.needed_by = frozenset({message.identity})
-        raise away from error
-    if response is None:
-        raise ResponseGone(message)
-    return response
+    found = await remote.responses([requested(message) for message in messages])
+    return together({message.identity: _response_of(message, each) for message, each in zip(messages, found, strict=True)})
+
+
+def _response_of(message: Message, found: Response | OnceOnlyError | None) -> Response | OnceOnlyError:
+    if found is None:
+        reason = f"response lost: {requested(message)} has no response any more, and no worker has handled it"
+        return HandlerFailed(Failure(kind=FailureKind.REJECTED, reason=reason))
+    if isinstance(found, CommitFailed | OutcomeUnknown) and not isinstance(found, CommitRefused):
+        return PeerAway(str(found), awaited_peer(message))
+    return found
+
+
+def together(responses: Responses) -> Responses:
+    """Have the error of a peer that is away name all messages that need it, so that they are put off together."""
+    away: dict[str, set[Identity]] = {}
+    for identity, found in responses.items():
+        if isinstance(found, PeerAway):
+            away.setdefault(found.peer, set()).add(identity)
+    for found in responses.values():
+        if isinstance(found, PeerAway):
+            found.needed_by = frozenset(away[found.peer])
+    return responses
+
+
+def response_in(responses: Responses, message: Message) -> Response | None:
+    """Return the response that was found for a message; None for one that needs none.
+
+    Raises the error of a message, and ConflictError for one that was not new when others were asked.
+    """
+    found = responses.get(message.identity) if responses else None
+    if isinstance(found, OnceOnlyError):
+        raise found
+    if found is None and asks(message):
+        raise ConflictError(f"message {message.id!r} needs a response that was not asked for")
+    return found
 
 
 def awaited_peer(message: Message) -> str:
@@ -82,18 +104,3 @@ def delete_call(message: Message) -> tuple[RemoteRequest, ...]:
     """Return the call that ends the request which a message follows up."""
     url = requested(message)
     return (RemoteRequest(Verb.DELETE, url),) if url else ()
-
-
-async def lost_response_error(error: ResponseGone, ports: Ports) -> OnceOnlyError:
-    """Look again at a message whose response was not there: whoever handled it has deleted that; otherwise it is lost.
-
-    Gives what to raise: ConflictError, uncounted, or HandlerFailed for the dead letters.
-    """
-    message = error.message
-    again = await ports.store.begin([message])
-    is_new = message in again.found.new
-    again.abandon()
-    if not is_new or not (await ports.admission.admits([message])).messages:
-        return ConflictError(f"another worker has handled the response: {error}")
-    reason = f"response lost: {requested(message)} has no response any more, and no worker has handled it"
-    return HandlerFailed(Failure(kind=FailureKind.REJECTED, reason=reason))

@@ -21,6 +21,9 @@ class NoHandlers:
     def runs_alone(self, message: Message) -> NoReturn:
         raise _no_handlers()
 
+    def needs_response(self, message: Message) -> NoReturn:
+        raise _no_handlers()
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> NoReturn:

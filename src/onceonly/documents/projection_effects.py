@@ -12,10 +12,8 @@ from msgspec.structs import replace
 from onceonly.documents.projections import Tell
 from onceonly.model.errors import CommitRefused
 from onceonly.model.identity import Identity
-from onceonly.model.message import Message
 from onceonly.model.projection import ProjectedWrite
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import Response
 from onceonly.ports.effects import Effects
 from onceonly.ports.projections import Projection, ProjectionWriter
 
@@ -31,6 +29,7 @@ class ProjectionEffects:
         self.inner = inner
         self._projections = projections
         self.register, self.create, self.discard, self.clean = inner.register, inner.create, inner.discard, inner.clean
+        self.responses = inner.responses
 
     def with_inner(self, inner: Effects) -> "ProjectionEffects":
         """Return the same projections with these other effects."""
@@ -41,9 +40,6 @@ class ProjectionEffects:
         written = await self._write(records)
         ready = [_without_writes(record) for record in records if written.get(record.identity, Answer.TAKEN) is Answer.TAKEN]
         return {**written, **await self.inner.call([record for record in ready if record.requests])}
-
-    async def response(self, message: Message) -> Response | None:
-        return await self.inner.response(message)
 
     async def _write(self, records: Sequence[Record]) -> dict[Identity, Answer]:
         wanted = {record.identity: writes for record in records if (writes := _writes(record))}

@@ -46,7 +46,7 @@ from onceonly.model.errors import (
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unreadable, expiry_text
 from onceonly.model.record import Decision
-from onceonly.model.remote import Peer, Response
+from onceonly.model.remote import Peer, Response, asks
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
 from onceonly.ports.projections import ProjectionWriter
 from onceonly.ports.store import Resources
@@ -190,6 +190,10 @@ class EndpointHandlers:
     def runs_alone(self, message: Message) -> bool:
         """Return whether the message's handler needs a unit of one: by its registration, or by a run in this process."""
         return message.type in self._alone
+
+    def needs_response(self, message: Message) -> bool:
+        """Return whether the message follows a request up."""
+        return asks(message)
 
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None

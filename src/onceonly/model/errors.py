@@ -16,8 +16,7 @@
         LockTimeout      another transaction held a lock for longer than this unit waits
 
 `Reject` and `RetryLater` are raised by users' handlers; `HandlerFailed` and `BudgetExceeded` carry a handler's end to the
-algorithm, `ResponseGone` what a follow-up message did not find. Adapters classify by allow-list: what the server did not say
-for sure is `OutcomeUnknown`.
+algorithm. Adapters classify by allow-list: what the server did not say for sure is `OutcomeUnknown`.
 
 At the end are functions that read exceptions of users' code: the text of one, and what a group holds.
 """
@@ -26,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from onceonly.model.identity import Identity
-from onceonly.model.message import Failure, Message
+from onceonly.model.message import Failure
 
 
 class OnceOnlyError(Exception):
@@ -127,12 +126,14 @@ class DispatchPending(RetryableError):
 class PeerAway(OutcomeUnknown):
     """A service that is asked over HTTP does not answer. No message is to blame.
 
-    `peer` is its URL. `needed_by` are the messages of the unit that are known to need it.
+    `peer` is its URL. `delay` are the seconds after which it wants to be asked again, or 0 if it has named none. `needed_by`
+    are the messages of the unit that are known to need it.
     """
 
-    def __init__(self, words: str, peer: str) -> None:
+    def __init__(self, words: str, peer: str, delay: float = 0.0) -> None:
         super().__init__(words)
         self.peer = peer
+        self.delay = delay
         self.needed_by: frozenset[Identity] = frozenset()
 
 
@@ -170,14 +171,6 @@ class RetryLater(OnceOnlyError):
 
 class BudgetExceeded(OnceOnlyError):
     """The time budget of this batch is used: leave the message out of the unit, uncounted."""
-
-
-class ResponseGone(OnceOnlyError):
-    """The response that a message follows up is not there, as far as one read says."""
-
-    def __init__(self, message: Message) -> None:
-        super().__init__(f"message {message.id!r} has no response")
-        self.message = message
 
 
 class HandlerFailed(OnceOnlyError):

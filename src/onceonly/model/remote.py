@@ -160,3 +160,11 @@ class Response(Struct, frozen=True, kw_only=True):
 def requested(message: Message) -> str:
     """Return the URL of the request that a message follows up; empty for every other message."""
     return message.extension(REQUEST)
+
+
+def asks(message: Message) -> bool:
+    """Return whether another service is asked for something before the message is handled."""
+    for name, _ in message.extensions:  # noqa: SIM110 - a generator for each message costs more
+        if name == REQUEST:
+            return True
+    return False

@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from onceonly.model.artifact import Artifact, Reservation
+from onceonly.model.errors import OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import Response
 
 __all__ = ["ArtifactStore"]
+
+Responses = Mapping[Identity, Response | OnceOnlyError]
+"""What other services answered to messages that needed it: a response, or the error that the message fails with."""
 
 
 class Effects(Protocol):
@@ -37,10 +41,10 @@ class Effects(Protocol):
     async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
         """Make the calls of committed records at other services; answers for each record that has any."""
 
-    async def response(self, message: Message) -> Response | None:
-        """Return the response that a message follows up; None for a message that follows nothing up.
+    async def responses(self, messages: Sequence[Message]) -> "Responses":
+        """Ask other services for the responses that these messages need; returns the response of each, or why there is none.
 
-        Raises ResponseGone when there is none as of now, CommitRefused, CommitFailed, OutcomeUnknown.
+        No unit is open. A reason counts only for a message that the next unit finds to be new.
         """
 
 

@@ -25,6 +25,9 @@ class Handlers(Protocol):
     def runs_alone(self, message: Message) -> bool:
         """Return whether the handler of this message needs a unit of one: it was registered so, or has raised ALONE before."""
 
+    def needs_response(self, message: Message) -> bool:
+        """Return whether another service is asked for something before this message is handled. Pure."""
+
     async def handle(
         self, message: Message, resources: Resources, attempt: str = "", response: Response | None = None
     ) -> Decision:

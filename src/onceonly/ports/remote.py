@@ -6,6 +6,7 @@ The wire between the two is HTTP (docs/explanation/http.md). Outcomes as in `por
 from collections.abc import Sequence
 from typing import Protocol
 
+from onceonly.model.errors import OnceOnlyError
 from onceonly.model.message import Message
 from onceonly.model.record import Answer, Decision, Record
 from onceonly.model.remote import RemoteRequest, Request, Response
@@ -20,10 +21,11 @@ class Remote(Protocol):
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         """Make each call; TAKEN only when the other side said so for sure, whatever it answered. Raises nothing of theirs."""
 
-    async def response(self, url: str) -> Response | None:
-        """Return the stored response of a request; None when the other side says for sure that there is none.
+    async def responses(self, urls: Sequence[str]) -> tuple[Response | OnceOnlyError | None, ...]:
+        """Return the stored response of each request; None where the other side says for sure that there is none.
 
-        Raises CommitRefused when it can never be read, CommitFailed, OutcomeUnknown.
+        In place of a response is CommitRefused where it can never be read, and CommitFailed or OutcomeUnknown where there was
+        no answer. Raises nothing of theirs.
         """
 
 

@@ -90,7 +90,7 @@ class SimulatedPeers:
         self._delete(url_of(name))
 
     async def read(self, name: str) -> bytes | None:
-        response = await self.response(url_of(name))
+        response = self._responses.get(url_of(name))
         return None if response is None else response.body
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
@@ -107,8 +107,8 @@ class SimulatedPeers:
                 self._execute(call.url)
         return (Answer.TAKEN,) * len(calls)
 
-    async def response(self, url: str) -> Response | None:
-        return self._responses.get(url)
+    async def responses(self, urls: Sequence[str]) -> tuple[Response | None, ...]:
+        return tuple(self._responses.get(url) for url in urls)
 
     def _execute(self, url: str) -> None:
         posted = self._waiting.get(url)

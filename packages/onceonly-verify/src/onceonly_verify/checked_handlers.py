@@ -97,6 +97,10 @@ class CheckedHandlers:
         """Return False: no handler here needs a database transaction of its own."""
         return False
 
+    def needs_response(self, message: Message) -> bool:
+        """Return whether the message follows a request up."""
+        return bool(requested(message))
+
     def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
         """Group them: all together where handlers take batches."""
         if not self.workload.batched:

@@ -15,7 +15,7 @@ import httpx
 
 from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import CommitFailed, CommitRefused, OutcomeUnknown, PeerAway
+from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, PeerAway
 from onceonly.model.record import Answer
 from onceonly.model.remote import LARGEST, MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, headers_problem, name_of, url_of
 from onceonly.ports.environment import Clock
@@ -94,7 +94,17 @@ class HttpRemote:
     async def perform(self, calls: Sequence[RemoteRequest]) -> tuple[Answer, ...]:
         return tuple(await asyncio.gather(*[self._perform(call) for call in calls]))
 
+    async def responses(self, urls: Sequence[str]) -> tuple[Response | OnceOnlyError | None, ...]:
+        return tuple(await asyncio.gather(*[self._response(url) for url in urls]))
+
+    async def _response(self, url: str) -> Response | OnceOnlyError | None:
+        try:
+            return await self.response(url)
+        except OnceOnlyError as error:
+            return error
+
     async def response(self, url: str) -> Response | None:
+        """Return the stored response of a request, or None. Raises CommitRefused, PeerAway."""
         reply = await self._request("GET", url)
         if reply.status == _NOTHING:
             return None

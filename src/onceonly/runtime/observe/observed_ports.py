@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from onceonly.algorithms.effects import NoArtifacts
 from onceonly.model.message import Delivery, Message, Send, Unreadable
-from onceonly.model.remote import requested
 from onceonly.ports.bundle import Ports, RelayPorts
 from onceonly.ports.handlers import Handlers
 from onceonly.ports.run_markers import NoRunMarkers
@@ -61,7 +60,7 @@ EFFECTS = {
     "discard": ObservedCall(Point.DELETE),
     "clean": ObservedCall(Point.CLEAN),
     "call": ObservedCall(Point.CALL, when=lambda records: any(record.requests for record in records)),
-    "response": ObservedCall(Point.RESPONSE, _ONE, when=lambda message: bool(requested(message))),
+    "responses": ObservedCall(Point.RESPONSE),
 }
 TRANSPORT = {
     "receive": ObservedCall(Point.RECEIVE, _NOTHING),

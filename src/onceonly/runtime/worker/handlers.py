@@ -48,6 +48,7 @@ class LoopHandlers:
         """
         self._handlers = handlers
         self.batches, self.runs_alone, self.decide_retry = handlers.batches, handlers.runs_alone, handlers.decide_retry
+        self.needs_response = handlers.needs_response
         self._budget = budget
         self._timer = timer
         self._until: WeakKeyDictionary[Resources, float] = WeakKeyDictionary()

@@ -13,24 +13,24 @@ from onceonly.model.errors import (
     BudgetExceeded,
     CommitFailed,
     CommitRefused,
-    ConflictError,
     HandlerAbandoned,
     HandlerFailed,
     LockTimeout,
+    OnceOnlyError,
     OutcomeUnknown,
     PeerAway,
     PermanentFailure,
-    ResponseGone,
     RetryableError,
     UpgradeRequired,
 )
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, peer_of, requested
+from onceonly.model.remote import HTTP, Response, peer_of, requested
 from onceonly.model.retry import AWAY, BLAMED, RetryDecision
 from onceonly.model.ring import Undecidable
 from onceonly.ports.bundle import Ports
+from onceonly.ports.effects import Responses
 from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
 from onceonly_verify.invariants.reruns import Reruns
 
@@ -77,7 +77,8 @@ class BatchLog:
         self._explained = False
         self._error: Exception | None = None
         """What ended the look of a control message."""
-        self._gone: LoggedMessage | None = None
+        self._unanswered: frozenset[Identity] = frozenset()
+        """The messages whose response was asked for last, and not answered."""
         self._letters: list[DeadLetter] = []
         self._new: list[LoggedMessage] = []
         self._is_isolated = False
@@ -98,7 +99,7 @@ class BatchLog:
             store=observed(ports.store, "begin", "forget"),
             fence=observed(ports.fence, "fence"),
             admission=observed(ports.admission, "admits", "prepare", "activate", "discard", "retire"),
-            effects=observed(ports.effects, "register", "create", "discard", "clean", "call", "response"),
+            effects=observed(ports.effects, "register", "create", "discard", "clean", "call", "responses"),
             transport=observed(ports.transport, "send", "ack", "release"),
             dead_letters=observed(ports.dead_letters, "add"),
             run_markers=observed(ports.run_markers, find_dead="died", begin="start", finish="ended"),
@@ -225,18 +226,11 @@ class BatchLog:
         ]
 
     def _before_look(self, messages: Sequence[Message]) -> None:
-        if self._gone is None:
-            self._reruns.looks(messages)
+        self._reruns.looks(messages)
 
     def _after_look(self, unit: Any, messages: Sequence[Message]) -> Any:
-        if self._gone is None:
-            (message,) = messages
-            return self._opened(
-                unit, partial(self._call, "probe") if message in unit.found.new else self._refuse_commit_of_known
-            )
-        if self._gone.message not in unit.found.new:
-            self._handled_by_another()
-        return None
+        (message,) = messages
+        return self._opened(unit, partial(self._call, "probe") if message in unit.found.new else self._refuse_commit_of_known)
 
     def _opened(self, unit: Any, note: Callable[..., Any]) -> "_Unit":
         opened = _Unit(unit, note)
@@ -262,15 +256,6 @@ class BatchLog:
         return self._opened(unit, partial(self._call, "commit"))
 
     def _after_admits(self, answer: Any, messages: Sequence[Message]) -> None:
-        if self._gone:
-            lost = self._gone if self._gone.message.identity in answer.messages else None
-            if lost is None:
-                self._handled_by_another()
-                return
-            self._ended(None)
-            lost.failure = Failure(kind=FailureKind.REJECTED, reason=lost_reason(lost.message))
-            self._reruns.ended(self._unit, HandlerFailed(lost.failure), lost, isolated=self._is_isolated)
-            return
         for message in messages:
             self._logged(message.identity, "is asked about").is_admitted = message.identity in answer.messages
         for each in answer.undecidable:
@@ -278,11 +263,21 @@ class BatchLog:
             if not logged.is_known:
                 logged.undecidable = each.reason
 
-    def _handled_by_another(self) -> None:
-        """Note that a response is gone because another worker has handled it."""
-        error = ConflictError("another worker has handled the response")
-        self._ended(error)
-        self._reruns.ended(self._unit, error, None, isolated=self._is_isolated)
+    def _after_responses(self, answer: Responses, messages: Sequence[Message]) -> Responses:
+        """Check that responses are asked for before the unit, and watch the use of each error."""
+        for message in messages:
+            if self._logged(message.identity, "is asked for") not in self._unit or not requested(message):
+                raise WrongReportError(f"stray: a response is asked for that {message.id!r} does not need")
+        self._unanswered = frozenset(identity for identity, found in answer.items() if isinstance(found, PeerAway))
+        return _WatchedResponses(answer, self._use_response_error)
+
+    def _use_response_error(self, identity: Identity, error: OnceOnlyError) -> None:
+        """Note that a message ends with the error that another service has left it."""
+        logged = self._logged(identity, "is handled")
+        if logged not in self._new or not logged.is_admitted:
+            raise WrongReportError(f"unfair: {identity.id!r} fails for its response, and is not to be handled")
+        with _OF_THE_LOG:
+            self._raised("response", error, (logged.message,))
 
     def _before_handle(self, message: Message, *_: Any) -> None:
         logged = self._logged(message.identity, "is handled")
@@ -327,7 +322,7 @@ class BatchLog:
         if point == "response" and _is_away(error):
             peer = _peer(arguments[0])
             for each in self._unit:
-                if each.message == arguments[0] or (peer and _peer(each.message) == peer):
+                if _peer(each.message) == peer and (peer or each.message.identity in self._unanswered):
                     each.away = peer
             return PeerAway(str(error), peer)
         if point == "create" and isinstance(error, PeerAway):
@@ -346,14 +341,12 @@ class BatchLog:
             identities = arguments[0] if point == "died" else arguments[:1]
             for identity in identities:
                 self._logged(identity, "is asked about").cause = _NoAnswer()
-        elif isinstance(error, ResponseGone):
-            self._gone = logged
         elif isinstance(error, BudgetExceeded) and logged:
             for each in self._new[self._new.index(logged) :]:
                 each.postponed = each.is_admitted and each.failure is None
         elif isinstance(error, HandlerFailed) and (logged or (point == "handle_batch" and self._is_isolated)):
             self._handler_failed(error, logged)
-        elif point in _OF_UNITS or (point == "look" and self._gone) or (point == "send" and not self._are_copies(arguments[0])):
+        elif point in _OF_UNITS or (point == "send" and not self._are_copies(arguments[0])):
             self._ended(error)
             if point == "commit" and len(arguments[0]) == 1:
                 logged = self._logged(arguments[0][0].identity, "is committed")
@@ -378,7 +371,6 @@ class BatchLog:
     def _ended(self, error: Exception | None) -> None:
         for each in self._unit:
             each.cause, each.postponed, each.committed, each.failure = error, False, False, None
-        self._gone = None
 
     def _isolate(self, error: Exception, logged: LoggedMessage | None) -> None:
         """Note which messages run again in an isolated unit, when this error has ended the last one."""
@@ -603,6 +595,21 @@ def _rules(point: str) -> tuple[str, str]:
     return f"_before_{point}", f"_after_{point}"
 
 
+class _WatchedResponses(dict[Identity, Response | OnceOnlyError]):
+    """Responses whose errors are noted when they are used."""
+
+    def __init__(self, responses: Responses, note: Callable[[Identity, OnceOnlyError], None]) -> None:
+        super().__init__(responses)
+        self._note = note
+
+    def get(self, identity: Identity, _default: Any = None) -> Any:
+        """Return what was found for a message."""
+        found = super().get(identity)
+        if isinstance(found, OnceOnlyError):
+            self._note(identity, found)
+        return found
+
+
 class _OfTheLog:
     """Tells an error of the log from one that a program lets escape. Raises WrongReportError, BrokenOracleError."""
 
@@ -648,6 +655,7 @@ _OF_UNITS = frozenset(
         "handle",
         "handle_batch",
         "response",
+        "responses",
         "prepare",
         "create",
         "commit",
@@ -658,11 +666,6 @@ _OF_UNITS = frozenset(
 )
 """The calls whose failure ends a unit."""
 _PUT_OFF = frozenset({FailureKind.LOCKED, FailureKind.UNKNOWN})
-
-
-def lost_reason(message: Message) -> str:
-    """Write why a message that follows a request up is given up, when its response is gone."""
-    return "response lost" + f": {requested(message)} has no response any more, and no worker has handled it"
 
 
 def _is_away(error: Exception) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, Raises, Step, WorldDriver, WorldPart
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import CommitFailed, OutcomeUnknown, PeerAway, RetryableError
+from onceonly.model.errors import CommitFailed, OnceOnlyError, OutcomeUnknown, PeerAway, RetryableError
 from onceonly.model.record import Answer
 from onceonly.model.remote import RemoteRequest, Response, Verb, peer_of
 
@@ -40,8 +40,8 @@ def perform(world: RemoteWorld, calls: tuple[RemoteRequest, ...]) -> Step:
     return world, tuple(Answer.TAKEN for _ in calls)
 
 
-def read(world: RemoteWorld, url: str) -> Step:
-    return world, dict(world.responses).get(url)
+def read(world: RemoteWorld, urls: tuple[str, ...]) -> Step:
+    return world, tuple(dict(world.responses).get(url) for url in urls)
 
 
 def delete(world: RemoteWorld, url: str) -> Step:
@@ -81,8 +81,8 @@ class MemoryRemote:
 
     async def read(self, name: str) -> bytes | None:
         """Return the body of a response; see the port."""
-        body: bytes | None = await self._driver.perform(PortOperation("remote-get", self.place, read, (name,)))
-        return body
+        found: tuple[bytes | None, ...] = await self._driver.perform(PortOperation("remote-get", self.place, read, ((name,),)))
+        return found[0]
 
     async def names(self, prefix: str = "") -> tuple[str, ...]:
         """Return the one name that an attempt may have used. Sends no request."""
@@ -96,6 +96,11 @@ class MemoryRemote:
             return (Answer.UNKNOWN,) * len(calls)
         return answers
 
-    async def response(self, url: str) -> Response | None:
-        body = await self.read(url)
-        return None if body is None else Response(body=body)
+    async def responses(self, urls: Sequence[str]) -> tuple[Response | OnceOnlyError | None, ...]:
+        """Return what is stored for each; none of them where the service does not answer."""
+        operation = PortOperation("remote-get", self.place, read, (tuple(urls),), many=True)
+        try:
+            bodies: tuple[bytes | None, ...] = await self._driver.perform(operation)
+        except RetryableError as error:
+            return (error,) * len(urls)
+        return tuple(None if body is None else Response(body=body) for body in bodies)

@@ -92,10 +92,11 @@ DEATHS = {
 HOPELESS = {
     "a follow-up message without peers is handled": mutant(
         ("a message that follows up a request, and an endpoint without peers",),
-        effects("NoArtifacts.response", do.never(at.condition("requested"))),
+        effects("NoArtifacts.responses", do.replace_body("return {}")),
     ),
     "a lost response is waited for": mutant(
-        ("a message whose response is lost",), remote_call("lost_response_error", do.always(at.condition("admission.admits")))
+        ("a message whose response is lost",),
+        remote_call("_response_of", do.replace(at.call("HandlerFailed"), "PeerAway('', '')")),
     ),
     "a refused fence counts as a failed one": mutant(
         ("a message about an entity that no document can have",),

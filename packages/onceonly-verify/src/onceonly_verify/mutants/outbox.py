@@ -92,7 +92,7 @@ OUTBOX = {
         (UNSTEADY,), outbox("_handle", do.drop(at.branch(at.condition("isolated"))))
     ),
     "an isolated unit begun without a savepoint for each handler": mutant(
-        (ISOLATED,), outbox("process", do.drop_argument(at.call("store.begin"), "isolated"))
+        (ISOLATED,), outbox("process", do.drop_argument(at.call("store.begin", nth=0), "isolated"))
     ),
     "a failed handler of an isolated unit taken as handled": mutant(
         (ISOLATED,),

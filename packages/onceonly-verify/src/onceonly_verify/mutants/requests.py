@@ -117,8 +117,17 @@ return dict.fromkeys((record.identity for record in records if record.requests),
         ),
     ),
     "requests under fixed names": mutant((ATTEMPTS,), FIXED_NAMES),
-    "a response that is not there taken for lost at once": mutant(
-        (FOLLOWED,), remote_call("lost_response_error", do.never(at.condition("admission.admits")))
+    "responses asked for after admission": mutant(
+        (FOLLOWED,),
+        outbox(
+            "process",
+            do.insert_after(
+                "admission.admits",
+                "if asking:\n    responses = await ports.effects.responses(asking)",
+                asking=at.argument("effects.responses", 0),
+                responses=at.result_of("effects.responses"),
+            ),
+        ),
     ),
     "response deleted before what follows it up is committed": mutant(
         (FAILING,),

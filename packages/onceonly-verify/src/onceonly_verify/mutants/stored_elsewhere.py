@@ -29,7 +29,7 @@ ASKED_FIRST = (
     outbox(
         "process",
         do.replace_answer("admission.admits", "asked_before"),
-        do.insert_before("store.begin", "asked_before = await ports.admission.admits(messages)"),
+        do.insert_before(at.call("store.begin", nth=0), "asked_before = await ports.admission.admits(messages)"),
     ),
 )
 
