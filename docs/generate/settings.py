@@ -5,7 +5,19 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from onceonly import ControlMessages, DedupStore, Endpoint, History, Journal, Peer, Retry, Shadow, Tokens, WorkerSettings
+from onceonly import (
+    ControlMessages,
+    DedupStore,
+    Endpoint,
+    History,
+    IdempotencyKey,
+    Journal,
+    Peer,
+    Retry,
+    Shadow,
+    Tokens,
+    WorkerSettings,
+)
 from onceonly.model.wording import in_words
 
 HEAD = """\
@@ -157,6 +169,17 @@ SETTINGS: dict[type, tuple[str, dict[str, str]]] = {
             "url": "Address of the service.",
             "headers": "Headers of every request, or a function that returns them, called before each request.",
             "timeout": "Seconds until a request counts as unanswered.",
+            "style": "How a service that is [not ours](../how-to/third-party-calls.md) recognizes repeated requests.",
+            "lookup": "Async function that finds out what became of a call whose key cannot be used any more.",
+            "at_once": "Most calls of a process to a service with a `style` at the same time.",
+        },
+    ),
+    IdempotencyKey: (
+        "For `Peer(style=...)`.",
+        {
+            "header": "Header with the key.",
+            "within": "How long the service remembers a key at least. No request is sent later, less ten minutes.",
+            "in_flight": "Statuses of an answer while an earlier request with the key is in progress.",
         },
     ),
     Journal: (

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from onceonly.model.message import Message
     from onceonly.model.remote import Peer, Response
     from onceonly.model.retry import Retry
+    from onceonly.model.third_party import AtLeastOnce, IdempotencyKey
     from onceonly.model.wording import FOREVER
 
 __all__ = [
     "FOREVER",
+    "AtLeastOnce",
     "BatchContext",
     "CloudEvents",
     "CommitFailed",
@@ -47,6 +49,7 @@ __all__ = [
     "Hosted",
     "HostedMessage",
     "HostedOutcome",
+    "IdempotencyKey",
     "IdentityField",
     "IdentityHeader",
     "Journal",
@@ -101,6 +104,7 @@ _MODULES = {
     "onceonly.model.message": ("Message",),
     "onceonly.model.remote": ("Peer", "Response"),
     "onceonly.model.retry": ("Retry",),
+    "onceonly.model.third_party": ("AtLeastOnce", "IdempotencyKey"),
     "onceonly.model.wording": ("FOREVER",),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}

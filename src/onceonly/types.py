@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from onceonly.model.maintenance_journal import MaintenanceReport
     from onceonly.model.message import Headers
     from onceonly.model.remote import PeerHeaders
+    from onceonly.model.third_party import ApiCall, HttpMethod, PeerLookup, PeerStyle
     from onceonly.runtime.background import Background
     from onceonly.sql.store.transactions import Session
 
 __all__ = [
+    "ApiCall",
     "Background",
     "Blobs",
     "CallNext",
@@ -44,6 +46,7 @@ __all__ = [
     "HandlerProjection",
     "Headers",
     "HttpApp",
+    "HttpMethod",
     "Identity",
     "IdentityRule",
     "Lifespan",
@@ -52,6 +55,8 @@ __all__ = [
     "MessageParts",
     "OutsideSendOptions",
     "PeerHeaders",
+    "PeerLookup",
+    "PeerStyle",
     "Principal",
     "ProjectedValue",
     "Projections",
@@ -62,6 +67,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "ApiCall": "onceonly.model.third_party",
     "Background": "onceonly.runtime.background",
     "Blobs": "onceonly.endpoint.blobs",
     "CallNext": "onceonly.endpoint.middleware",
@@ -76,6 +82,7 @@ _HOME = {
     "HandlerProjection": "onceonly.endpoint.projections",
     "Headers": "onceonly.model.message",
     "HttpApp": "onceonly.endpoint.http_app",
+    "HttpMethod": "onceonly.model.third_party",
     "Identity": "onceonly.model.identity",
     "IdentityRule": "onceonly.formats.identity",
     "Lifespan": "onceonly.config.endpoint",
@@ -84,6 +91,8 @@ _HOME = {
     "MessageParts": "onceonly.formats.message_formats",
     "OutsideSendOptions": "onceonly.endpoint.message_builder",
     "PeerHeaders": "onceonly.model.remote",
+    "PeerLookup": "onceonly.model.third_party",
+    "PeerStyle": "onceonly.model.third_party",
     "Principal": "onceonly.endpoint.http_app",
     "ProjectedValue": "onceonly.documents.projections",
     "Projections": "onceonly.endpoint.projections",

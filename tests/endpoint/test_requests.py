@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from onceonly import Endpoint, Peer, Retry, SetupError
 from onceonly.endpoint.host import host_of
 from onceonly.endpoint.http_app import HttpApp
-from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
+from onceonly.endpoint.requests import CallSender, RequestPlace, Requests, decided_requests
 from onceonly.errors import InvalidEffect
 from onceonly.model.dead_letter import DeadLetter
 from onceonly.model.remote import LARGEST, MOST_REQUESTS, Verb
@@ -29,6 +29,7 @@ from tests.endpoint.http_services import Order, payments, prepare, shop, until
 from tests.servers.available import free_port
 
 PAGE = (ROOT / "docs" / "explanation" / "http.md").read_text(encoding="utf-8")
+CALLS = CallSender(str, 0, lambda *_: None)
 URL = "http://127.0.0.1:1/x"
 
 
@@ -163,7 +164,9 @@ class Follow:
 
 def requests(place: RequestPlace | None = None, attempt: str = "attempt") -> Requests:
     """Make those of one run."""
-    return Requests(place or RequestPlace((Peer(URL),), frozenset({"Follow"})), attempt, None, lambda *_: None)
+    return Requests(
+        place or RequestPlace((Peer(URL),), frozenset({"Follow"})), attempt, None, follow=lambda *_: None, calls=CALLS
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +210,7 @@ async def test_a_handler_makes_a_few_requests_of_one_peer() -> None:
 async def test_requests_need_an_attempt_a_peer_and_something_to_follow_up() -> None:
     """Each says what is missing."""
     with pytest.raises(InvalidEffect, match="has no peers"):
-        await Requests(None, "attempt", None, lambda *_: None).post(f"{URL}/Charge", {}, then=Follow("a"))
+        await Requests(None, "attempt", None, follow=lambda *_: None, calls=CALLS).post(f"{URL}/Charge", {}, then=Follow("a"))
     with pytest.raises(InvalidEffect, match="this attempt has no reservation"):
         await requests(attempt="").post(f"{URL}/Charge", {}, then=Follow("a"))
     with pytest.raises(InvalidEffect, match="this message has no response"):

@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from onceonly import Context, Endpoint, Peer, Reject, Response, Retry, testing
 from onceonly.formats.bodies import encode_body
-from onceonly.model.artifact import Artifact
 from onceonly.testing import Posted
 from tests.testing.crash_points import UNREACHED
 
@@ -207,5 +206,4 @@ def test_posted_is_equal_to_what_looks_the_same() -> None:
 
 def _posted(body: object, operation: str = "Charge") -> Posted:
     data, kind = encode_body(body)
-    headers = (("onceonly-operation", operation),)
-    return Posted(Artifact(kind="http", name=f"x/0 {PAYMENTS}", data=data, content_type=kind, headers=headers))
+    return Posted(f"{PAYMENTS}/{operation}", data, kind, ())

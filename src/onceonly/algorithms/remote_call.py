@@ -28,6 +28,7 @@ from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
 from onceonly.model.record import Answer, Record
 from onceonly.model.remote import HTTP, RemoteRequest, Response, Verb, asks, peer_of, requested
+from onceonly.model.third_party import called_peer
 from onceonly.ports.effects import Responses
 from onceonly.ports.remote import Remote
 
@@ -86,7 +87,7 @@ def response_in(responses: Responses, message: Message) -> Response | None:
 
 def awaited_peer(message: Message) -> str:
     """Return the URL of the peer that must answer before a message can be handled, or nothing."""
-    return requested(message).rpartition("/")[0]
+    return called_peer(message) or requested(message).rpartition("/")[0]
 
 
 def called_peers(record: Record) -> str:

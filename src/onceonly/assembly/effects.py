@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onceonly.algorithms.effects import NoArtifacts, RegisteredEffects
 from onceonly.assembly.document_places import open_documents, tell
@@ -24,6 +24,9 @@ from onceonly.ports.projections import ProjectionWriter
 from onceonly.ports.remote import Peers
 from onceonly.runtime.environment import Environment
 from onceonly.systems import ArtifactService
+
+if TYPE_CHECKING:  # few endpoints call others
+    from onceonly.ports.third_party import ThirdParties
 
 _log = EventLogger(logging.getLogger("onceonly.http"))
 _projection_log = EventLogger(logging.getLogger("onceonly.projections"))
@@ -91,10 +94,16 @@ async def open_effects(stack: AsyncExitStack, settings: Settings, parts: StorePa
     if parts.register is not None and artifacts:
         ids, clock = environment.ids, environment.clock
         registered = RegisteredEffects(parts.store, parts.register, artifacts, ids=ids, clock=clock, remote=peers)
+    calls = await _open_third_parties(stack, settings, environment)
+    inner: Effects | None = registered
+    if calls is not None:
+        from onceonly.algorithms.third_party import CallingEffects  # noqa: PLC0415 - few endpoints call others
+
+        inner = CallingEffects(registered or NoArtifacts(), calls, clock=environment.clock)
     if not settings.projections and peers is None:  # writes of an earlier setting wait until it comes back
-        return EffectsParts(registered, blobs, registered)
+        return EffectsParts(inner, blobs, registered)
     projections = await _open_projections(stack, settings, environment.clock)
-    effects = ProjectionEffects(registered or NoArtifacts(), projections)  # so that no write goes to a peer
+    effects = ProjectionEffects(inner or NoArtifacts(), projections)  # so that no write goes to a peer
     listing = (each for each in projections.values() if isinstance(each, DocumentProjection) and each.is_swept)
     return EffectsParts(effects, blobs, registered, projections, tuple(listing))
 
@@ -186,14 +195,27 @@ async def _open_blobs(stack: AsyncExitStack, settings: Settings, register: Regis
 async def _open_peers(
     stack: AsyncExitStack, settings: Settings, register: Register | None, environment: Environment
 ) -> Peers | None:
-    if not settings.peers:
+    peers = settings.protocol_peers
+    if not peers:
         return None
-    if find_spec("httpx") is None:
-        raise DriverMissing("peers: the HTTP client is not installed: pip install 'onceonly[http]'")
+    _require_client()
     if register is None:
         raise SetupError(f"the store {settings.places.store} cannot track requests to peers: use another store")
     from onceonly.adapters.http.remote import open_remote  # noqa: PLC0415 - imports the client, so only when it is needed
 
-    return await stack.enter_async_context(
-        open_remote(settings.all_peers, clock=environment.clock, tell=_PeerLog(settings.name))
-    )
+    return await stack.enter_async_context(open_remote(peers, clock=environment.clock, tell=_PeerLog(settings.name)))
+
+
+async def _open_third_parties(stack: AsyncExitStack, settings: Settings, environment: Environment) -> "ThirdParties | None":
+    if not settings.third_parties:
+        return None
+    _require_client()
+    from onceonly.adapters.http.third_party import open_third_parties  # noqa: PLC0415 - see above
+
+    tell = _PeerLog(settings.name)
+    return await stack.enter_async_context(open_third_parties(settings.third_parties, clock=environment.clock, tell=tell))
+
+
+def _require_client() -> None:
+    if find_spec("httpx") is None:
+        raise DriverMissing("peers: the HTTP client is not installed: pip install 'onceonly[http]'")

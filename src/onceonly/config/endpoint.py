@@ -223,9 +223,19 @@ class Settings:
         return tuple(each if isinstance(each, Peer) else Peer(each) for each in self.peers)
 
     @property
+    def protocol_peers(self) -> tuple[Peer, ...]:
+        """Those that implement the protocol of docs/explanation/http.md."""
+        return tuple(peer for peer in self.all_peers if peer.style is None)
+
+    @property
+    def third_parties(self) -> tuple[Peer, ...]:
+        """Those that do not."""
+        return tuple(peer for peer in self.all_peers if peer.style is not None)
+
+    @property
     def makes_artifacts(self) -> bool:
         """Whether handlers may make anything but messages, so that attempts are registered."""
-        return self.blobs is not None or bool(self.peers)
+        return self.blobs is not None or _any_of_the_protocol(self.peers)
 
     @cached_property
     def places(self) -> EndpointLocations:
@@ -495,3 +505,8 @@ def takes(
         return called
 
     return decorate
+
+
+def _any_of_the_protocol(peers: object) -> bool:
+    """Return whether any of these is no third party. They may be anything: they are checked later."""
+    return isinstance(peers, Sequence) and any(not isinstance(peer, Peer) or peer.style is None for peer in peers)

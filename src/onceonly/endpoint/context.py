@@ -8,14 +8,17 @@ from onceonly.endpoint.documents import ContextDocuments, close_documents
 from onceonly.endpoint.message_builder import HANDLER_OPTIONS, MessageBuilder, Origin, SendOptions, check_options
 from onceonly.endpoint.projections import Projections, decided_writes
 from onceonly.endpoint.received_message import ReceivedMessage
-from onceonly.endpoint.requests import RequestPlace, Requests, decided_requests
+from onceonly.endpoint.requests import CallSender, RequestPlace, Requests, decided_requests
 from onceonly.endpoint.sender import Sender
+from onceonly.formats.third_party import encode_answered
 from onceonly.model.destination import Destination
 from onceonly.model.errors import InvalidEffect
+from onceonly.model.identity import effect_id
 from onceonly.model.limits import is_endpoint_name, too_long
-from onceonly.model.message import HOPS, MOST_HOPS, TRACE_PARENT, TRACE_STATE, Headers, Message
+from onceonly.model.message import CLASS, HOPS, MOST_HOPS, TRACE_PARENT, TRACE_STATE, Headers, Message
 from onceonly.model.record import Decision, Effect
 from onceonly.model.remote import REQUEST, Response
+from onceonly.model.third_party import ANSWERED, CALL, CALL_TYPE, FollowUp
 from onceonly.ports.projections import ProjectionWriter
 from onceonly.ports.store import Resources
 
@@ -81,6 +84,14 @@ class Context(Sender):
         """The name of the endpoint that handles it."""
         return self._endpoint
 
+    def effect_id(self, name: object) -> str:
+        """Return an id of 36 characters for something that this handler does elsewhere, the same at every attempt.
+
+        Put it into what a service stores, to find out later whether something was done. `name`, such as a number, tells the
+        ids of one handler apart.
+        """
+        return effect_id(self._endpoint, self._message.identity, str(name))
+
     @property
     def blobs(self) -> Blobs:
         """Creates and reads blobs: files in the store that the endpoint's `blobs=` names."""
@@ -104,7 +115,8 @@ class Context(Sender):
     def http(self) -> Requests:
         """Requests to the services in the endpoint's `peers=`, and the response to such a request."""
         if self._http is None:
-            self._http = Requests(self._places.requests, self._attempt, self._places.response, self._follow)
+            calls = CallSender(self.effect_id, self._now, self._send_call)
+            self._http = Requests(self._places.requests, self._attempt, self._places.response, follow=self._follow, calls=calls)
         return self._http
 
     @property
@@ -143,6 +155,17 @@ class Context(Sender):
             raise InvalidEffect(f"cannot follow up a request: {problem}")
         self._capture(message, self._endpoint, {}, follows=((REQUEST, url),))
 
+    def _send_call(self, body: bytes, peer: str) -> None:
+        """Send this endpoint the message that has a call made."""
+        options: SendOptions = {"type": CALL_TYPE, "content_type": "application/json"}
+        self._capture(body, self._endpoint, options, follows=((CALL, peer),))
+
+    def _send_answered(self, then: FollowUp, response: Response) -> None:
+        """Send this endpoint the message that follows a call up, with the response."""
+        options: SendOptions = {"type": then.type, "content_type": "application/json"}
+        follows = ((ANSWERED, "1"), (CLASS, then.class_name))
+        self._capture(encode_answered(then, response), self._endpoint, options, follows=follows)
+
     def _capture(self, body: object, to: str | Destination, options: SendOptions, *, follows: Headers = ()) -> None:
         if options:
             check_options(options, HANDLER_OPTIONS)
@@ -178,6 +201,12 @@ class Context(Sender):
 def close(context: Context) -> None:
     """Refuse sends with a context whose handler has no time left."""
     context._close()  # noqa: SLF001 - for this library, not for handlers
+
+
+def follow_up_call(context: Context, then: FollowUp, response: Response) -> Decision:
+    """Return what the handler of a call decides: to send what follows it up."""
+    context._send_answered(then, response)  # noqa: SLF001 - for this library, not for handlers
+    return decision_of(context)
 
 
 def decision_of(context: Context) -> Decision:

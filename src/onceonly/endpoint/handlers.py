@@ -16,7 +16,7 @@ from onceonly.config.destinations import DestinationPolicy
 from onceonly.config.endpoint import MAX_HOPS
 from onceonly.endpoint.batch import BatchContext, close_batch, failed_in_batch, group, set_aside
 from onceonly.endpoint.blobs import BlobPlace
-from onceonly.endpoint.context import Context, ContextPorts, close, decision_of
+from onceonly.endpoint.context import Context, ContextPorts, close, decision_of, follow_up_call
 from onceonly.endpoint.failures import CANCELLED, blame, failed, storable
 from onceonly.endpoint.kept_resources import ProvidedObjects, WatchedResources
 from onceonly.endpoint.left_tasks import TaskWatch, is_watched
@@ -33,12 +33,14 @@ from onceonly.formats.bodies import BodyError
 from onceonly.formats.identity import IdentityRule
 from onceonly.formats.log_events import EventLogger, LoggedKeys
 from onceonly.formats.message_formats import MessageFormat
+from onceonly.formats.third_party import decode_call, own_body, response_to_call
 from onceonly.model.errors import (
     USERS_ERRORS,
     ConflictError,
     HandlerAbandoned,
     HandlerFailed,
     HandlerStuck,
+    InvalidEffect,
     OnceOnlyError,
     RetryableError,
     leaves,
@@ -48,6 +50,7 @@ from onceonly.model.message import Delivery, Failure, FailureKind, Message, Unre
 from onceonly.model.record import Decision
 from onceonly.model.remote import Peer, Response, asks
 from onceonly.model.retry import Retry, RetryDecision, decide_retry
+from onceonly.model.third_party import called_peer
 from onceonly.ports.projections import ProjectionWriter
 from onceonly.ports.store import Resources
 from onceonly.runtime.environment import Environment
@@ -133,7 +136,10 @@ class EndpointHandlers:
         self._environment = environment
         self._made = made
         self._places = {type_: place for type_, each in plans.handlers.items() if (place := each.place) is not None}
-        requests = RequestPlace(tuple(peers), frozenset(plans.handlers)) if peers else None
+        requests = None
+        if peers:
+            ours, theirs = (tuple(peer for peer in peers if (peer.style is None) is own) for own in (True, False))
+            requests = RequestPlace(ours, frozenset(plans.handlers), theirs)
         self._reach = ContextPorts(blobs, requests, projections=projections)
         self._builder = MessageBuilder(
             rules.endpoint,
@@ -175,6 +181,8 @@ class EndpointHandlers:
     def problem_of(self, message: Message) -> str:
         """Return why no handler could decode a message, or "". Nothing is run but the user's own validators."""
         plan = self._plans.handlers.get(message.type)
+        if plan is None and called_peer(message):
+            return ""
         if plan is None:
             return self._unknown.reason(message.type)
         try:
@@ -206,6 +214,8 @@ class EndpointHandlers:
         takes it (`unknown_types_wait`).
         """
         plan = self._plans.handlers.get(message.type)
+        if plan is None and response is not None and called_peer(message):
+            return self._follow_up(message, response)
         if plan is None:
             if self._rules.unknown_types_wait:
                 self._refuse_expired(message, self._environment.clock.now())
@@ -253,8 +263,17 @@ class EndpointHandlers:
             raise failed(FailureKind.REJECTED, self._too_many_hops(message))
         now, repeats = self._environment.clock.now(), self._rules.repeats
         self._refuse_expired(message, now)
-        places = self._reach._replace(response=response, resources=resources)
+        places = self._reach._replace(response=response or _response_in(message), resources=resources)
         return Context(self._builder, message, now=now, attempt=attempt, places=places, repeats=repeats, in_batch=plan.is_batch)
+
+    def _follow_up(self, message: Message, response: Response) -> Decision:
+        """Send what follows up the call that this message has had made."""
+        _, then = decode_call(message)  # it was read before, to make the call
+        context = Context(self._builder, message, now=self._environment.clock.now())
+        try:
+            return follow_up_call(context, then, response)
+        except InvalidEffect as error:
+            raise failed(FailureKind.REJECTED, f"the response cannot be sent on: {error}") from error
 
     def _refuse_expired(self, message: Message, now: int) -> None:
         if message.expires and message.expires <= now:
@@ -398,11 +417,19 @@ def _is_left_behind(thread: HandlerThread | None) -> bool:
     return thread is not None and thread.is_left
 
 
+def _response_in(message: Message) -> Response | None:
+    """Return the response that a message brings. Raises HandlerFailed."""
+    try:
+        return response_to_call(message)
+    except ValueError as error:
+        raise failed(FailureKind.REJECTED, str(error)) from error
+
+
 def _decode(plan: HandlerPlan, message: Message) -> object:
     if plan.place is not None and DECODED in message.__dict__:
         return message.__dict__.pop(DECODED)  # once: another attempt must not find what this one did to it
     try:
-        return plan.codec.decode(message.body)
+        return plan.codec.decode(own_body(message))
     except BodyError as error:
         raise failed(FailureKind.REJECTED, str(error)) from error
     except USERS_ERRORS as error:  # a validator of the user's own class

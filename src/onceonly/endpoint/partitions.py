@@ -10,6 +10,7 @@ from onceonly.endpoint.signatures import words
 from onceonly.formats.bodies import BodyError, Codec, codec_for, is_anonymous
 from onceonly.formats.entities import LONGEST_UNIT, fields_of
 from onceonly.formats.partitions import MOST_VALUES, partition_text
+from onceonly.formats.third_party import own_body
 from onceonly.model.errors import USERS_ERRORS, error_text
 from onceonly.model.message import Message, Unreadable
 
@@ -42,9 +43,9 @@ class PartitionPlan(NamedTuple):
 def placed(message: Message, codec: Codec, unit: Callable[[Any], str], what: str) -> Message | Unreadable:
     """Return the message with its unit, and its body next to it, or why there is none. `what` is found from the body."""
     try:
-        body = codec.decode(message.body)
+        body = codec.decode(own_body(message))
         found = unit(body)
-    except BodyError as error:
+    except (BodyError, ValueError) as error:
         return Unreadable(reason=storable(f"{message.type or 'the message'}: {error}"), message=message)
     except USERS_ERRORS as error:  # a validator or a key function of the user's
         return Unreadable(reason=storable(f"cannot determine the key of its {what}: {error_text(error)}"), message=message)

@@ -63,6 +63,16 @@ def outgoing_id(endpoint: str, incoming: Identity, index: int, instant: int = 0)
     return timed_id(endpoint, instant, _hash(NAME_BYTES, *parts))
 
 
+def effect_id(endpoint: str, incoming: Identity, name: str) -> str:
+    """Return an id of something that `endpoint` does because of `incoming`, the same at every attempt.
+
+    It has the form of a UUID of version 8 (RFC 9562, section 5.8).
+    """
+    parts = (endpoint.encode(), incoming.source.encode(), incoming.id.encode(), name.encode())
+    digits = _hash(16, *parts).hex()
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
 def timed_id(source: str, instant: int, name: bytes) -> str:
     """Return the id of a message of `source`; `name` has `NAME_BYTES` bytes."""
     checked = f"{instant:012x}-{name.hex()}"

@@ -13,6 +13,7 @@ from msgspec import Struct
 from onceonly.model.errors import SetupError
 from onceonly.model.message import Headers, Message
 from onceonly.model.projection import ProjectedWrite
+from onceonly.model.third_party import CALL, HEADER_NAME, AtLeastOnce, IdempotencyKey, PeerLookup, PeerStyle
 
 MOST_REQUESTS = 4
 """How many requests one handler may make of one peer: this many names are deleted there when its attempt came to nothing."""
@@ -21,21 +22,32 @@ PeerHeaders = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 _OPERATION = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}"
 _URL = r"[\x21-\x7e]{1,1000}"
-_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _VALUE = r"[\x20-\x7e\x80-\xff\t]{0,4000}"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another service at `url` that implements the protocol of docs/explanation/http.md.
+    """Another service at `url`, which handlers call.
 
-    `headers` are sent with every request, for example to authenticate the caller. A function is called before each request.
-    After `timeout` seconds, a request has no answer. Raises SetupError that lists all problems.
+    * `headers` are sent with every request, for example to authenticate the caller. A function is called before each request.
+      They are never stored.
+    * `timeout`: after this many seconds, a request has no answer.
+    * `style`: how a service that is not ours recognizes repeated requests: `IdempotencyKey(...)` or `AtLeastOnce()`. None for
+      one that implements the protocol of docs/explanation/http.md.
+    * `lookup`: an async function that finds out what became of an `ApiCall` once its idempotency key cannot be used any more.
+      It returns the `Response`, or None if the service never executed the call, which is then sent again. If it raises, it is
+      called again later. If it raises `Reject`, the call becomes a dead letter.
+    * `at_once`: the most calls of a process to this service at the same time, for a service with a `style`.
+
+    Raises SetupError that lists all problems.
     """
 
     url: str
     headers: PeerHeaders = field(default_factory=dict, repr=False)
     timeout: float = 30.0
+    style: PeerStyle | None = None
+    lookup: PeerLookup | None = None
+    at_once: int = 8
 
     def __post_init__(self) -> None:
         """Check, and drop the last slash."""
@@ -49,6 +61,15 @@ class Peer:
         base, _, name = url.rpartition("/")
         return name if base == self.url and is_operation(name) else ""
 
+    def covers(self, url: object) -> bool:
+        """Return whether a URL is at this service, or below it. No part of its path may be `.` or `..`."""
+        if not isinstance(url, str) or not re.fullmatch(_URL, url) or "#" in url or "\\" in url:
+            return False
+        path = url.partition("?")[0]
+        if any(part.lower().replace("%2e", ".") in {".", ".."} for part in path.split("/")):
+            return False
+        return path == self.url or path.startswith(f"{self.url}/")
+
     def current_headers(self) -> Mapping[str, str]:
         return self.headers() if callable(self.headers) else self.headers
 
@@ -59,6 +80,12 @@ class Peer:
             yield problem
         if not 0 < self.timeout <= 3600:  # noqa: PLR2004 - an hour
             yield f"timeout must be a number of seconds above 0, at most an hour, not {self.timeout!r}"
+        if self.style is not None and not isinstance(self.style, IdempotencyKey | AtLeastOnce):
+            yield f"style must be IdempotencyKey(...), AtLeastOnce() or None, not {self.style!r:.100}"
+        if self.lookup is not None and not isinstance(self.style, IdempotencyKey):
+            yield "lookup= needs style=IdempotencyKey(...): only its keys cannot be used any more after a time"
+        if not 1 <= self.at_once <= 1000:  # noqa: PLR2004 - connections
+            yield f"at_once must be a number from 1 to 1000, not {self.at_once!r}"
 
 
 def _is_plain(url: object) -> bool:
@@ -95,7 +122,7 @@ def headers_problem(headers: object) -> str:
     if not isinstance(headers, Mapping):
         return f"headers must map names to texts, not be a {type(headers).__name__}"
     for name, value in headers.items():
-        if not isinstance(name, str) or not re.fullmatch(_NAME, name) or name.lower().startswith("onceonly-"):
+        if not isinstance(name, str) or not re.fullmatch(HEADER_NAME, name) or name.lower().startswith("onceonly-"):
             return f"the header {name!r:.100} cannot be set: use another name"
         if not isinstance(value, str) or not re.fullmatch(_VALUE, value):
             return f"the value of header {name!r} must be text on one line"  # and is not shown: it may be a password
@@ -162,9 +189,12 @@ def requested(message: Message) -> str:
     return message.extension(REQUEST)
 
 
+_ASKING = frozenset({REQUEST, CALL})
+
+
 def asks(message: Message) -> bool:
     """Return whether another service is asked for something before the message is handled."""
     for name, _ in message.extensions:  # noqa: SIM110 - a generator for each message costs more
-        if name == REQUEST:
+        if name in _ASKING:
             return True
     return False

@@ -21,8 +21,22 @@ if TYPE_CHECKING:
     from onceonly.testing.peers import Posted
     from onceonly.testing.runs import EndpointRun, run
     from onceonly.testing.sent import Sent
+    from onceonly.testing.stand_in import Fault, StandInApi, StandInRequest
 
-__all__ = ["CRASH_POINTS", "BatchReport", "DeadLetter", "EndpointRun", "HandlerFailure", "Posted", "RunClock", "Sent", "run"]
+__all__ = [
+    "CRASH_POINTS",
+    "BatchReport",
+    "DeadLetter",
+    "EndpointRun",
+    "Fault",
+    "HandlerFailure",
+    "Posted",
+    "RunClock",
+    "Sent",
+    "StandInApi",
+    "StandInRequest",
+    "run",
+]
 
 _HOME = {
     "BatchReport": "onceonly.algorithms.settlement",
@@ -32,6 +46,9 @@ _HOME = {
     "HandlerFailure": "onceonly.testing.failures",
     "Posted": "onceonly.testing.peers",
     "EndpointRun": "onceonly.testing.runs",
+    "Fault": "onceonly.testing.stand_in",
+    "StandInApi": "onceonly.testing.stand_in",
+    "StandInRequest": "onceonly.testing.stand_in",
     "Sent": "onceonly.testing.sent",
     "run": "onceonly.testing.runs",
 }

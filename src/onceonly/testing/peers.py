@@ -8,10 +8,11 @@ from onceonly.endpoint.http_app import rejection, response_for
 from onceonly.formats.bodies import BodyError, codec_for, encode_body
 from onceonly.formats.remote import OPERATION
 from onceonly.model.artifact import Artifact
-from onceonly.model.errors import CommitFailed, HandlerFailed, Reject
+from onceonly.model.errors import CommitFailed, HandlerFailed, OnceOnlyError, PeerAway, Reject
 from onceonly.model.message import Headers
 from onceonly.model.record import Answer
 from onceonly.model.remote import MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, name_of, peer_of, url_of
+from onceonly.model.third_party import ApiCall, IdempotencyKey, is_final, outcome_unknown
 
 _Body = TypeVar("_Body")
 
@@ -22,13 +23,11 @@ class Posted:
     `url` and `headers` are those of the handler's request. `response` is its result.
     """
 
-    def __init__(self, artifact: Artifact) -> None:
-        headers = dict(artifact.headers)
-        peer = peer_of(artifact.name)
-        self.url = f"{peer}/{headers.pop(OPERATION, '')}"
-        self.body = artifact.data
-        self.content_type = artifact.content_type
-        self.headers: Headers = tuple(headers.items())
+    def __init__(self, url: str, body: bytes, content_type: str, headers: Headers) -> None:
+        self.url = url
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
         self.response: Response | None = None
 
     def read(self, kind: type[_Body]) -> _Body:
@@ -60,6 +59,7 @@ class SimulatedPeers:
         self._waiting: dict[str, Posted] = {}
         self._responses: dict[str, Response] = {}
         self._buried: set[str] = set()
+        self._executed: dict[str, Response] = {}
         self.posted: list[Posted] = []
 
     @property
@@ -69,16 +69,17 @@ class SimulatedPeers:
 
     def answer(self, url: str, answer: object) -> None:
         """Set the response at a URL for later requests. Raises ValueError."""
-        if not any(peer.operation(url) for peer in self._peers):
-            known = ", ".join(f"{peer.url}/OPERATION" for peer in self._peers)
+        third_party = any(peer.style is not None and peer.covers(url) for peer in self._peers)
+        if not third_party and not any(peer.operation(url) for peer in self._peers):
+            known = ", ".join(peer.url + ("/OPERATION" if peer.style is None else "") for peer in self._peers)
             raise ValueError(f"{url!r} is not a URL of a peer of the endpoint: use one of {known or '(no peers)'}")
-        if not callable(answer):
+        if not callable(answer) and not third_party:
             _checked(url, answer)
         self._answers[url] = answer
 
     async def create(self, artifact: Artifact) -> None:
         """Store a request. Raises AssertionError if the test set no response."""
-        request, posted = url_of(artifact.name), Posted(artifact)
+        request, posted = url_of(artifact.name), _posted(artifact)
         if request in self._buried:
             raise CommitFailed("it was deleted before it arrived")
         if posted.url not in self._answers:
@@ -110,19 +111,55 @@ class SimulatedPeers:
     async def responses(self, urls: Sequence[str]) -> tuple[Response | None, ...]:
         return tuple(self._responses.get(url) for url in urls)
 
+    async def execute(self, calls: Sequence[ApiCall]) -> tuple[Response | OnceOnlyError, ...]:
+        """Execute calls of services with a style: each key once, where the service recognizes keys."""
+        return tuple(self._call(call) for call in calls)
+
+    async def find(self, call: ApiCall) -> Response | OnceOnlyError | None:
+        """Ask the `lookup` of the peer."""
+        lookup = self._third_party(call).lookup
+        if lookup is None:
+            return outcome_unknown(call, "The peer has no lookup=")
+        try:
+            found = await lookup(call)
+        except Reject as error:
+            return outcome_unknown(call, str(error))
+        assert found is None or isinstance(found, Response), f"lookup= returned {found!r}"  # noqa: S101 - the user's test
+        return found
+
+    def _call(self, call: ApiCall) -> Response | OnceOnlyError:
+        peer, url = self._third_party(call), call.url.partition("?")[0]
+        has_keys = isinstance(peer.style, IdempotencyKey)
+        if has_keys and call.key in self._executed:
+            return self._executed[call.key]
+        if url not in self._answers:
+            raise AssertionError(f"{call.method} {url}: no answer is set; call t.answer({url!r}, ...) before the request")
+        posted = Posted(call.url, call.body, call.content_type, call.headers)
+        response = self._respond(posted, url)
+        if not is_final(response.status, peer.style):
+            return PeerAway(f"{url} answered with status {response.status}", peer.url)
+        self._executed[call.key] = posted.response = response
+        self.posted.append(posted)
+        return response
+
+    def _third_party(self, call: ApiCall) -> Peer:
+        return next(peer for peer in self._peers if peer.style is not None and peer.covers(call.url))
+
     def _execute(self, url: str) -> None:
         posted = self._waiting.get(url)
         if posted is None or url in self._responses:
             return
-        self._responses[url] = posted.response = self._respond(posted)
+        self._responses[url] = posted.response = self._respond(posted, posted.url)
         self.posted.append(posted)
 
-    def _respond(self, posted: Posted) -> Response:
-        answer: Any = self._answers[posted.url]
+    def _respond(self, posted: Posted, url: str) -> Response:
+        answer: Any = self._answers[url]
         try:
             left = answer(posted) if callable(answer) else answer
         except Reject as error:
             return rejection(str(error))
+        if isinstance(left, Response) and any(peer.style is not None and peer.covers(url) for peer in self._peers):
+            return left
         try:
             return _checked(posted.url, left)
         except ValueError as error:
@@ -132,6 +169,13 @@ class SimulatedPeers:
         self._waiting.pop(url, None)
         self._responses.pop(url, None)
         self._buried.add(url)
+
+
+def _posted(artifact: Artifact) -> Posted:
+    """Return the request that waits as an artifact."""
+    headers = dict(artifact.headers)
+    url = f"{peer_of(artifact.name)}/{headers.pop(OPERATION, '')}"
+    return Posted(url, artifact.data, artifact.content_type, tuple(headers.items()))
 
 
 def _checked(url: str, answer: object) -> Response:

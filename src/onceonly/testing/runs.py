@@ -16,6 +16,7 @@ from onceonly.adapters.memory.world import Live, PortOperation
 from onceonly.algorithms.delivery import deliver
 from onceonly.algorithms.effects import RegisteredEffects
 from onceonly.algorithms.settlement import BatchReport
+from onceonly.algorithms.third_party import CallingEffects
 from onceonly.assembly import open_dead_letters
 from onceonly.assembly.deduplication import open_token_issuer, with_token
 from onceonly.assembly.effects import open_blobs, open_projection
@@ -38,6 +39,7 @@ from onceonly.model.message import Headers, Message, Send
 from onceonly.model.token import Token
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import Filter
+from onceonly.ports.effects import Effects
 from onceonly.runtime.environment import Environment, temporary_directory
 from onceonly.runtime.observe.crash import CrashAt, EveryCrashPoint, ProcessCrash
 from onceonly.runtime.observe.observed_ports import observed
@@ -244,11 +246,18 @@ class EndpointRun:
         ports = await self._open.enter_async_context(self._connect(self._environment))
         inner = MemoryTransport(self._broker, self._endpoint.name, clock=self.clock)
         self._ports = ports._replace(transport=TapedTransport(inner, self._endpoint.name, self._tape))
-        effects = ports.effects
-        if self._settings.peers and isinstance(effects, ProjectionEffects) and isinstance(effects.inner, RegisteredEffects):
-            self._ports = self._ports._replace(effects=effects.with_inner(effects.inner.with_peers(self._peers)))
+        self._ports = self._ports._replace(effects=self._with_simulated_peers(ports.effects))
         self._open.enter_context(host_of(self._endpoint).bind(self._ports, environment=self._environment))
         await self._ports.transport.declare([self._endpoint.topology()])
+
+    def _with_simulated_peers(self, effects: Effects) -> Effects:
+        if isinstance(effects, ProjectionEffects):
+            return effects.with_inner(self._with_simulated_peers(effects.inner))
+        if isinstance(effects, CallingEffects):
+            return CallingEffects(self._with_simulated_peers(effects.inner), self._peers, clock=self.clock)
+        if isinstance(effects, RegisteredEffects) and self._settings.protocol_peers:
+            return effects.with_peers(self._peers)
+        return effects
 
     async def stop(self) -> None:
         """Close everything. `run` calls it at the end."""

@@ -28,7 +28,7 @@ from onceonly.model.errors import (
 from onceonly.model.identity import Identity, claim_key
 from onceonly.model.message import Delivery, Failure, FailureKind, Headers, Message, Send, Unreadable
 from onceonly.model.record import Decision
-from onceonly.model.remote import HTTP, REQUEST, RemoteRequest, Response, Verb, requested
+from onceonly.model.remote import HTTP, REQUEST, RemoteRequest, Response, Verb, asks
 from onceonly.model.retry import RetryDecision
 from onceonly.ports.documents import DocumentAddress
 from onceonly.ports.environment import Clock
@@ -99,7 +99,7 @@ class CheckedHandlers:
 
     def needs_response(self, message: Message) -> bool:
         """Return whether the message follows a request up."""
-        return bool(requested(message))
+        return asks(message)
 
     def batches(self, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
         """Group them: all together where handlers take batches."""
@@ -244,7 +244,7 @@ class CheckedHandlers:
         """
         if self.workload.handed_on and not {*USERS} <= {*message.extensions}:
             raise RuntimeError(f"{message.body!r} came without the attributes that its sender handed on")
-        if requested(message) and (response is None or response.body != message.body):
+        if asks(message) and (response is None or response.body != message.body):
             raise RuntimeError(f"{message.body!r} was given the response {response!r}")
 
     def _artifacts(self, text: str, mark: str, attempt: str) -> tuple[Artifact, ...]:

@@ -70,6 +70,8 @@ FORMS: dict[str, tuple[str, ...]] = {
     "remote-call": (FAILED, *_UNKNOWN, DUPLICATED),
     "remote-get": (FAILED,),
     "remote-delete": (FAILED, *_UNKNOWN, DUPLICATED),
+    "third-party-call": (FAILED, *_UNKNOWN, DUPLICATED),
+    "third-party-find": (FAILED,),
     "call-put": (FAILED, *_UNKNOWN, DUPLICATED),
     "call-request": (FAILED,),
     "call-bury": (FAILED, *_UNKNOWN, DUPLICATED),
@@ -95,6 +97,7 @@ LATE = frozenset(
         "artifact-create",
         "remote-put",
         "remote-call",
+        "third-party-call",
         "call-put",
         "row-open",
     }
@@ -102,7 +105,7 @@ LATE = frozenset(
 """What may still be under way when its process dies. What else may be is as if it had happened, or had not: it adds nothing."""
 
 
-TO_PEERS = frozenset({"remote-put", "remote-call", "remote-get", "remote-delete"})
+TO_PEERS = frozenset({"remote-put", "remote-call", "remote-get", "remote-delete", "third-party-call", "third-party-find"})
 """The calls of another service."""
 
 

@@ -17,6 +17,7 @@ MODULES = {
     "onceonly.algorithms.admission": "admission",
     "onceonly.algorithms.remote_call": "",
     "onceonly.algorithms.effects": "effects",
+    "onceonly.algorithms.third_party": "third_party",
     "onceonly.algorithms.intake": "",
     "onceonly.algorithms.outbox": "",
     "onceonly.algorithms.relay": "relay",
@@ -41,6 +42,7 @@ MODULES = {
     "onceonly_verify.memory_ports.database_transactions": "database_transactions",
     "onceonly.adapters.memory.remote_requests": "remote_requests",
     "onceonly_verify.memory_ports.remote": "remote",
+    "onceonly_verify.memory_ports.third_party": "memory_third_party",
     "onceonly.adapters.memory.documents": "memory_documents",
     "onceonly.documents.compare_and_set": "",
     "onceonly.documents.recent": "",
@@ -72,6 +74,7 @@ class Programs(NamedTuple):
     retry: Any
     admission: Any
     effects: Any
+    third_party: Any
     delivery: Any
     relay: Any
     transaction: Any
@@ -88,6 +91,7 @@ class Programs(NamedTuple):
     artifacts: Any
     remote_requests: Any
     remote: Any
+    memory_third_party: Any
     execution: Any
     memory_documents: Any
     application: Any

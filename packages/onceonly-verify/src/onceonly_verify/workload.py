@@ -14,8 +14,10 @@ from onceonly.model.message import Failure, FailureKind, Message, Send
 from onceonly.model.remote import REQUEST
 from onceonly.model.retry import BLAMED as SUSPECTED
 from onceonly.model.retry import Retry
+from onceonly.model.third_party import CALL
 from onceonly.model.token import TOKEN, Token
 from onceonly.model.transaction import Control
+from onceonly_verify.memory_ports.third_party import URL
 from onceonly_verify.time_steps import Timing
 
 SHOP, BILLING, SHIPPING, SINK, ARCHIVE, NOWHERE = "shop", "billing", "shipping", "sink", "archive", "nowhere"
@@ -233,6 +235,18 @@ class Supervision(Enum):
     KILLS = "the supervisor kills processes itself"
 
 
+class Calls(Struct, frozen=True):
+    """Calls of a service that is not ours, whose times are in steps of the clock; 0 for no end.
+
+    A key is used for `used` steps after the beginning, and known to the service for `known` steps after its first use. With
+    `is_searchable` the service tells what it has executed.
+    """
+
+    used: int = 0
+    known: int = 0
+    is_searchable: bool = False
+
+
 class Workload(Struct, frozen=True):
     """Copies that wait at the first endpoint, and how each name's handler behaves.
 
@@ -269,6 +283,8 @@ class Workload(Struct, frozen=True):
     """How many requests each handled message makes of another service at the first endpoint; what it sends follows them up."""
     followed: bool = False
     """That the arrivals follow up requests which another service has executed."""
+    calls: "Calls | None" = None
+    """How a service that is not ours is called; None where it is not. The arrivals are the calls."""
     lost: bool = False
     """That the other service has lost what it executed: what follows it up can never be handled."""
     asked: tuple[str, ...] = ()
@@ -438,8 +454,13 @@ class Workload(Struct, frozen=True):
         return frozenset(Token(token, self.endpoints[0]) for token in arriving if token)
 
     def failed_before(self, name: str) -> int:
-        """Return how often an arrival failed before, and that the response which it follows up is lost."""
-        return max((each.failed for each in self.arrivals if each.name == name), default=0) + self.lost
+        """Return how often an arrival failed before. A lost response and an unknown outcome count as well."""
+        return max((each.failed for each in self.arrivals if each.name == name), default=0) + self.lost + self.may_end_unknown
+
+    @property
+    def may_end_unknown(self) -> bool:
+        """Whether a call may be given up because the service may have forgotten its key."""
+        return self.calls is not None and bool(self.calls.used) and not self.calls.is_searchable
 
     def _sent(self, arrival: MessageArrival) -> Send:
         before = tuple(Failure(kind=FailureKind.EXCEPTION, reason=f"failure {n}") for n in range(arrival.failed))
@@ -461,7 +482,8 @@ class Workload(Struct, frozen=True):
         is_following = self.followed or arrival.flaw is Flaw.WITHOUT_PEERS
         request = ((REQUEST, _request_of(arrival)),) if is_following else ()
         message = arrival.message()
-        return replace(message, extensions=(*message.extensions, *users, *token, *request))
+        call = ((CALL, URL),) if self.calls else ()
+        return replace(message, extensions=(*message.extensions, *users, *token, *request, *call))
 
     def answered(self) -> frozenset[tuple[str, bytes]]:
         """Return what other services have executed at the beginning, and still know."""

@@ -17,7 +17,9 @@ from onceonly.documents.dedup import Mark
 from onceonly.documents.register import LISTED
 from onceonly.formats.documents import decode_entity
 from onceonly.model.identity import Identity, claim_key
+from onceonly.model.message import Message
 from onceonly.model.record import Record
+from onceonly.model.third_party import ApiCall
 from onceonly.model.token import Owner, PreparedToken, Token
 from onceonly.model.transaction import IdempotencyEntry, key_of
 from onceonly.ports.bundle import Ports
@@ -27,13 +29,25 @@ from onceonly_verify.checked_handlers import ROWS, CheckedHandlers, EventClock, 
 from onceonly_verify.clock import BUCKETING, ClockDriver, first_ring, first_rings
 from onceonly_verify.driver import CheckerDriver
 from onceonly_verify.invariants.cleanups import CleanupLog, WatchedArtifacts, WatchedEffects, WatchedRegister, WatchedRequests
+from onceonly_verify.memory_ports.third_party import URL
 from onceonly_verify.names import fingerprint_of, identities_of, mark_text, name_of
 from onceonly_verify.programs import Programs
 from onceonly_verify.time_steps import CLOCK, STEP, ClockWorld, ExpiringDriver, ExpiringWorld
 from onceonly_verify.time_steps import START as BEGINNING
-from onceonly_verify.workload import BLOB, DONE, NOWHERE, SPOILED, SWEPT_TOKENS, WITH_ENTITIES, DeduplicationMode, Workload
+from onceonly_verify.workload import (
+    BLOB,
+    DONE,
+    NOWHERE,
+    SPOILED,
+    SWEPT_TOKENS,
+    WITH_ENTITIES,
+    Calls,
+    DeduplicationMode,
+    Workload,
+)
 
 TOKENS, DEDUP, ARTIFACTS, REMOTE = "tokens", "dedup store", "artifacts of kind blob", "the other service"
+THIRD_PARTY = "a third party"
 RETENTION = "stored retention"
 """The names of places beside the stores."""
 STARTS = "starts"
@@ -204,8 +218,7 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
         worlds[BOARD.name] = first_board(programs)
     if workload.clients or workload.asked:
         worlds[ANSWERS] = AnswersWorld()
-    if workload.requests or workload.followed:
-        worlds[REMOTE] = programs.remote.RemoteWorld(workload.answered(), workload.answered())
+    worlds |= _others_at_first(workload, programs)
     if workload.asked:
         requests = remote_requests_of(workload, programs, CheckerDriver(None), endpoint=workload.endpoints[0])
         worlds[requests.place.name] = requests.place.empty
@@ -214,6 +227,15 @@ def first_worlds(workload: Workload, programs: Programs) -> dict[str, Any]:
     if workload.artifacts:
         worlds[ARTIFACTS] = programs.artifacts.ArtifactsWorld()
     return _with_time(worlds) if workload.timing else worlds
+
+
+def _others_at_first(workload: Workload, programs: Programs) -> dict[str, Any]:
+    """Return the services that are called."""
+    if workload.calls:
+        return {THIRD_PARTY: programs.memory_third_party.ThirdPartyWorld()}
+    if workload.requests or workload.followed:
+        return {REMOTE: programs.remote.RemoteWorld(workload.answered(), workload.answered())}
+    return {}
 
 
 def _ring_at_first(workload: Workload, programs: Programs) -> Any:
@@ -293,6 +315,8 @@ def _admission_of(workload: Workload, programs: Programs, driver: CheckerDriver,
 def _effects_of(
     workload: Workload, programs: Programs, driver: CheckerDriver, store: Any, *, endpoint: str, has_peers: bool
 ) -> Any:
+    if workload.calls:
+        return _calling(workload, programs, driver, workload.calls)
     if not workload.makes:
         return programs.effects.NoArtifacts()
     remote = programs.remote.MemoryRemote(driver) if workload.requests or workload.followed else None
@@ -308,6 +332,20 @@ def _effects_of(
     )
     asking = effects.with_peers(remote) if remote and has_peers else effects
     return WatchedEffects(asking, log) if programs.has_log else asking
+
+
+def _calling(workload: Workload, programs: Programs, driver: CheckerDriver, calls: Calls) -> Any:
+    """Return the effects of an endpoint that calls a service which is not ours."""
+    clock = clock_of(workload, driver)
+    service = programs.memory_third_party.MemoryThirdParty(
+        driver, now=clock.now, kept=calls.known * STEP, is_searchable=calls.is_searchable
+    )
+
+    def read(message: Message) -> ApiCall:
+        until = BEGINNING + calls.used * STEP if calls.used else 0
+        return ApiCall(url=URL, method="POST", key=message.id, since=0, until=until, body=message.body)
+
+    return programs.third_party.CallingEffects(programs.effects.NoArtifacts(), service, clock=clock, read=read)
 
 
 def is_swept(prepared: PreparedToken) -> bool:

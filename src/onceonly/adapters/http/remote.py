@@ -7,17 +7,18 @@ Nothing here is tried again: what is not said for sure, with the header of the p
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import httpx
 
+from onceonly.adapters.http.client import Tell, own_headers, read_limited
 from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, PeerAway
 from onceonly.model.record import Answer
-from onceonly.model.remote import LARGEST, MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, headers_problem, name_of, url_of
+from onceonly.model.remote import MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, name_of, url_of
 from onceonly.ports.environment import Clock
 
 ARRIVAL_MS = 600_000
@@ -33,8 +34,6 @@ _ERRORS = {"PUT": _REFUSED | {_TOO_LATE}, "DELETE": frozenset[int]()}
 _WITH_BODIES = frozenset({"PUT", "GET"})
 """The methods whose answers are read: of the others only the status counts."""
 _is_status = re.compile(r"[24][0-9][0-9]").fullmatch
-Tell = Callable[[str, str], None]
-"""Told of a peer, and of what is wrong with it, empty when nothing is any more."""
 
 
 class _ProtocolAnswer(NamedTuple):
@@ -151,12 +150,12 @@ class HttpRemote:
         return reply
 
     async def _exchange(self, peer: Peer, method: str, url: str, *, headers: Mapping[str, str], body: bytes) -> _ProtocolAnswer:
-        sent = {**_own_headers(peer), **headers, PROTOCOL: VERSION}
+        sent = {**own_headers(peer), **headers, PROTOCOL: VERSION}
         async with asyncio.timeout(peer.timeout), self._client.stream(method, url, headers=sent, content=body) as answer:
             status = answer.status_code
             if answer.headers.get(PROTOCOL) != VERSION:
                 raise OutcomeUnknown(f"answered {method} with status {status}, without the header {PROTOCOL}: {VERSION}")
-            reply = _ProtocolAnswer(status, answer.headers, await _read(answer) if method in _WITH_BODIES else b"")
+            reply = _ProtocolAnswer(status, answer.headers, await read_limited(answer) if method in _WITH_BODIES else b"")
         errors = _ERRORS.get(method)
         if not (reply.is_final if errors is None else reply.is_success or reply.status in errors):
             raise OutcomeUnknown(reply.description(method))
@@ -170,27 +169,6 @@ async def open_remote(peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> Asy
     limits = max((peer.timeout for peer in peers), default=30.0)
     async with httpx.AsyncClient(transport=transport, timeout=limits, follow_redirects=False, trust_env=False) as client:
         yield HttpRemote(client, peers, clock=clock, tell=tell)
-
-
-async def _read(answer: httpx.Response) -> bytes:
-    """Read a body as far as it may be long. Raises CommitRefused."""
-    body = bytearray()
-    async for portion in answer.aiter_bytes():
-        body += portion
-        if len(body) > LARGEST:
-            raise CommitRefused(f"the response is longer than {LARGEST:,} bytes, which is the limit")
-    return bytes(body)
-
-
-def _own_headers(peer: Peer) -> Mapping[str, str]:
-    """Return the headers that the user wants sent. Raises OutcomeUnknown if they are not known now."""
-    try:
-        headers = peer.current_headers()
-    except Exception as error:
-        raise OutcomeUnknown(f"its headers cannot be computed: {type(error).__name__}") from error
-    if problem := headers_problem(headers):
-        raise OutcomeUnknown(problem)
-    return headers
 
 
 def _shown(url: str) -> str:

@@ -15,6 +15,7 @@ from onceonly_verify.checks.leftovers import LEFTOVER_CHECKS
 from onceonly_verify.checks.requests import EXECUTION_CHECKS, REQUEST_CHECKS
 from onceonly_verify.checks.shell import DEATH_CHECKS, HOPELESS_CHECKS, SHELL_CHECKS
 from onceonly_verify.checks.stored_elsewhere import STORED_ELSEWHERE
+from onceonly_verify.checks.third_party import THIRD_PARTY_CHECKS
 from onceonly_verify.checks.timed import ROTATION_CHECKS, TIMED_CHECKS
 from onceonly_verify.checks.tokens import DATABASE_CHECKS, TOKEN_CHECKS
 from onceonly_verify.checks.transactions import CLIENT_CHECKS, OWN_TRANSACTION_CHECKS, SEARCHED_CHECKS, TRANSACTION_CHECKS
@@ -247,6 +248,7 @@ CHECKS = named(
     HOSTED_CHECKS,
     FROZEN_CHECKS,
     REQUEST_CHECKS,
+    THIRD_PARTY_CHECKS,
     EXECUTION_CHECKS,
     LEFTOVER_CHECKS,
     ROTATION_CHECKS,

@@ -29,6 +29,7 @@ from onceonly_verify.invariants.resources import (
     unanswered,
     uncompensated,
     wrong_answers,
+    wrongly_called,
     wrongly_executed,
 )
 from onceonly_verify.invariants.retention import (
@@ -181,6 +182,7 @@ class Auditor:
         yield from wrong_answers(self._workload, self._parts.stores(store), self._stores(store))
         yield from missing_things(self._workload, self._parts.stores(store), self._stores(store))
         yield from wrongly_executed(self._workload, self._parts.stores(store), self._stores(store))
+        yield from wrongly_called(self._workload, self._parts.stores(store))
         yield from evicted_records(self._workload, self._parts.stores(store))
 
     def _torn(self, endpoint: str, world: Any, over: AbstractSet[tuple[str, str]]) -> Iterator[str]:

@@ -26,9 +26,10 @@ from onceonly.model.errors import (
 from onceonly.model.identity import Identity
 from onceonly.model.message import Delivery, Failure, FailureKind, Message, Send, Unreadable
 from onceonly.model.record import Answer, Record
-from onceonly.model.remote import HTTP, Response, peer_of, requested
+from onceonly.model.remote import HTTP, Response, asks, peer_of, requested
 from onceonly.model.retry import AWAY, BLAMED, RetryDecision
 from onceonly.model.ring import Undecidable
+from onceonly.model.third_party import called_peer
 from onceonly.ports.bundle import Ports
 from onceonly.ports.effects import Responses
 from onceonly_verify.invariants.logged import LoggedMessage, WrongReportError
@@ -266,7 +267,7 @@ class BatchLog:
     def _after_responses(self, answer: Responses, messages: Sequence[Message]) -> Responses:
         """Check that responses are asked for before the unit, and watch the use of each error."""
         for message in messages:
-            if self._logged(message.identity, "is asked for") not in self._unit or not requested(message):
+            if self._logged(message.identity, "is asked for") not in self._unit or not asks(message):
                 raise WrongReportError(f"stray: a response is asked for that {message.id!r} does not need")
         self._unanswered = frozenset(identity for identity, found in answer.items() if isinstance(found, PeerAway))
         return _WatchedResponses(answer, self._use_response_error)
@@ -675,7 +676,7 @@ def _is_away(error: Exception) -> bool:
 
 def _peer(message: Message) -> str:
     """Return the peer that has the response which a message follows up."""
-    return requested(message).rpartition("/")[0]
+    return called_peer(message) or requested(message).rpartition("/")[0]
 
 
 def _is_of(letter: DeadLetter, delivery: Delivery, logged: LoggedMessage | None) -> bool:

@@ -16,7 +16,7 @@ from onceonly_verify.invariants.retention import committed_rows, promised_in_rin
 from onceonly_verify.names import effect_text, name_of
 from onceonly_verify.time_steps import STEP, clock_of_world
 from onceonly_verify.workload import SWEPT_TOKENS, WITH_TOKENS, DeduplicationMode, Workload
-from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, TOKENS, AnswersWorld, is_swept
+from onceonly_verify.workload_ports import ANSWERS, ARTIFACTS, REMOTE, THIRD_PARTY, TOKENS, AnswersWorld, is_swept
 from onceonly_verify.world import BrokerPart
 
 UNDECIDABLE = frozenset(reason.value for reason in Undecidable)
@@ -78,6 +78,14 @@ def wrongly_executed(workload: Workload, worlds: Worlds, stores: Mapping[str, St
                 yield f"duplicate: {name_of(body.decode())!r} was executed {times} times by the other service"
             if body.decode() not in asked:
                 yield f"ghost: {body.decode()!r} was executed by the other service, and its attempt was never committed"
+
+
+def wrongly_called(workload: Workload, worlds: Worlds) -> Iterator[str]:
+    """Look, in every state, at what a service that is not ours has executed: each call once at most."""
+    if workload.calls:
+        for body, times in Counter(worlds[THIRD_PARTY].executed).items():
+            if times > 1:
+                yield f"duplicate: the call of {body.decode()!r} was executed {times} times"
 
 
 def evicted_records(workload: Workload, worlds: Worlds) -> Iterator[str]:
@@ -217,6 +225,10 @@ def _left_elsewhere(workload: Workload, worlds: Worlds, stores: Mapping[str, Sto
         )
         for url in (url for url in left if url.partition("/")[0] not in listed):
             yield f"leak: request {url!r} is still there, and no row leads to it"
+    if workload.calls:
+        executed = {body.decode() for body in worlds[THIRD_PARTY].executed}
+        handled = {name_of(text) for text, _ in stores[workload.endpoints[0]].notes}
+        yield from (f"phantom: {name!r} was handled, and its call was never executed" for name in sorted(handled - executed))
     if workload.asked:
         requests = worlds[f"requests of {workload.endpoints[0]}"].requests
         responses = stores[workload.endpoints[0]].keys

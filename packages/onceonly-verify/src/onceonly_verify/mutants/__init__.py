@@ -19,6 +19,7 @@ from onceonly_verify.mutants.requests import CALLING, EXECUTION, EXECUTIONS
 from onceonly_verify.mutants.rings import RINGS
 from onceonly_verify.mutants.shell import SHELL
 from onceonly_verify.mutants.stored_elsewhere import ENTITIES
+from onceonly_verify.mutants.third_party import THIRD_PARTY
 from onceonly_verify.mutants.timed import TIMED
 from onceonly_verify.mutants.tokens import IN_DATABASE, SHARED_TOKENS, TOKENS
 from onceonly_verify.mutants.transactions import CLIENTS, SEARCHED, TRANSACTIONS
@@ -48,6 +49,7 @@ MUTANTS = named(
     EXECUTION,
     EXECUTIONS,
     CALLING,
+    THIRD_PARTY,
     RINGS,
     CHANGED_RINGS,
     TIMED,
