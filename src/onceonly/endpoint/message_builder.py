@@ -365,6 +365,15 @@ def _expiry(expires: object, due: int, now: int) -> str:
     return expiry_text(instant)
 
 
+def _seconds(delay: object) -> float:
+    """Return a delay in seconds. Raises InvalidEffect."""
+    if isinstance(delay, timedelta):
+        return delay.total_seconds()
+    if isinstance(delay, int | float) and not isinstance(delay, bool):
+        return float(delay)
+    raise InvalidEffect(f"delay= must be a timedelta or a number of seconds, not {delay!r:.40}")
+
+
 def _due(options: SendOptions, now: int) -> int:
     """Return the absolute instant: a re-dispatch must not put the message off once more."""
     delay, at = options.get("delay"), options.get("at")
@@ -376,7 +385,7 @@ def _due(options: SendOptions, now: int) -> int:
         if at.tzinfo is None:
             raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")
         return min(max(0, int(at.timestamp() * 1000)), LATEST)
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay or 0)
+    seconds = _seconds(delay)
     if not math.isfinite(seconds) or seconds < 0:
         raise InvalidEffect(f"delay must be 0 or more, not {delay}")
     return min(now + int(seconds * 1000), LATEST) if seconds else 0
