@@ -1,6 +1,7 @@
 """Servers that are away are waited for by workers, and told by all other commands; a wrong set-up ends them all."""
 
 import asyncio
+import json
 import signal
 import socket
 from collections.abc import Iterator
@@ -131,7 +132,7 @@ COMMANDS = {
     "topology": ("topology", "create", "shop:shop"),
     "schema": ("schema", "create", "shop:shop"),
 }
-OF_THE_STORE = ("list", "purge", "export", "schema", "status", "retry")
+OF_THE_STORE = ("list", "purge", "export", "schema", "retry")
 
 
 @pytest.mark.parametrize("command", ["send", "send by name", "status", "topology"])
@@ -152,6 +153,32 @@ def test_a_command_says_that_the_database_is_away(onceonly: Terminal, command: s
     assert (done.code, done.out) == (1, "")
     assert "postgresql://127.0.0.1:1/d: " in done.error
     assert "secret" not in done.err
+
+
+def test_status_shows_the_numbers_of_the_database_while_the_broker_is_away(onceonly: Terminal) -> None:
+    """What cannot be read is missing, and the reason is printed once."""
+    onceonly("schema", "create", "shop:shop")
+    away = ("status", "shop:shop", "--transport", "amqp://me:secret@127.0.0.1:1/")
+    done, as_json = onceonly(*away), onceonly(*away, "--json")
+    assert (done.code, as_json.code) == (1, 1)
+    (numbers,) = json.loads(as_json.out)
+    assert (numbers["waiting"], numbers["records"], numbers["dead_letters"]) == (None, 0, 0)
+    assert len(numbers["unread"]) == 1
+    assert done.error.count("cannot connect to amqp://127.0.0.1:1/: 111") == 1
+    assert "secret" not in done.out + done.err + as_json.out
+
+
+def test_status_shows_the_numbers_of_the_queue_while_the_database_is_away(onceonly: Terminal) -> None:
+    """The reason is printed once, although several parts are read there."""
+    onceonly("topology", "create", "shop:shop")
+    away = ("status", "shop:shop", "--store", "postgresql://me:secret@127.0.0.1:1/d")
+    done, as_json = onceonly(*away), onceonly(*away, "--json")
+    assert (done.code, as_json.code) == (1, 1)
+    (numbers,) = json.loads(as_json.out)
+    assert (numbers["waiting"], numbers["records"], numbers["dead_letters"]) == (0, None, None)
+    assert "postgresql://127.0.0.1:1/d: " in done.error
+    assert "not searched" not in done.out
+    assert "secret" not in done.out + done.err + as_json.out
 
 
 @pytest.mark.parametrize(("command", "option"), [("status", "--transport"), ("send", "--transport"), ("list", "--store")])

@@ -131,7 +131,7 @@ async def test_ids_are_derived_from_records_whose_identity_is_nobodys_message(fi
         (lambda o: o.publish({"a": 1}), "is unknown: pass type="),
         (lambda o: o.publish(object(), type="x"), "cannot send x"),
         (lambda o: o.publish(Placed("1"), delay=timedelta(seconds=-1)), "delay must be 0 or more"),
-        (lambda o: o.publish(Placed("1"), delay="5s"), "delay= must be a timedelta or a number of seconds, not '5s'"),
+        (lambda o: o.publish(Placed("1"), delay="5s"), "delay= must be a"),
         (lambda o: o.publish(Placed("1"), at=datetime(2100, 1, 1)), "aware datetime"),  # noqa: DTZ001 - that is the mistake
         (lambda o: o.publish(b"x" * (MEMORY_TAKES + 1), type="x"), f"limit of this transport is {MEMORY_TAKES}"),
     ],

@@ -1,8 +1,9 @@
 """The numbers of an endpoint: its queue, pending records, dead letters, tokens, marks, open attempts, and maintenance."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
@@ -20,7 +21,7 @@ from onceonly.config.location import Location, locate
 from onceonly.documents.dedup import DocumentMarkStore
 from onceonly.documents.tokens import DocumentTokens
 from onceonly.model.changed_retention import as_duration
-from onceonly.model.errors import OnceOnlyError, QueueMissing, SchemaMissing, SetupError
+from onceonly.model.errors import OnceOnlyError, QueueMissing, RetryableError, SchemaMissing, SetupError
 from onceonly.model.health import ProcessState
 from onceonly.model.maintenance_journal import MaintenanceJournal, TaskRun
 from onceonly.model.wording import in_words
@@ -65,6 +66,8 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `late_buckets` are buckets of claims that are not rotated, and `janitor` is how the janitor is; where there is one.
     `processes` are those that run it, where they report to the store.
     `retention` is for how long its claims are kept, in words, with what its code says where that is another time.
+    `unread` has the reasons why numbers are missing, such as a broker that does not answer. Those numbers are None, and the
+    other ones are there.
     `destinations` are where its events go that do not go to their subscribers, by type; under "*" if a function decides.
     """
 
@@ -75,7 +78,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     records: int | None
     late: int | None
     oldest: int | None
-    dead_letters: int
+    dead_letters: int | None
     wake_up: str | None = None
     superfluous: tuple[str, ...] = ()
     unsubscribed: dict[str, int] | None = None
@@ -91,13 +94,15 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retention: str | None = None
     more: tuple[str, ...] = ()
     problem: str = ""
+    unread: tuple[str, ...] = ()
     destinations: dict[str, str] = {}
 
 
 async def read_status(settings: Settings, topology: Topology, problem: str) -> Status:
     """Read the numbers. `problem` is what is wrong with the handlers.
 
-    Raises SetupError, which names the endpoint; CommitFailed, OutcomeUnknown.
+    Each part is read by itself: what does not answer is named in `unread`. Raises SetupError, which names the endpoint;
+    CommitFailed, OutcomeUnknown if a part does not answer and the set-up of another one is wrong.
     """
     try:
         return await _read_status(settings, topology, problem)
@@ -106,33 +111,78 @@ async def read_status(settings: Settings, topology: Topology, problem: str) -> S
 
 
 async def _read_status(settings: Settings, topology: Topology, problem: str) -> Status:
-    depth: Depth | None = None
-    superfluous: tuple[str, ...] = ()
-    wake_up: str | None = None
-    if settings.has_queue:
-        url = read_only(settings.transport)
-        async with connection_errors("transport", url), open_transport(url, settings.name) as transport:
-            depth = await _read_depth(transport, settings.name, topology.events)
-            if not problem:
-                superfluous, problem = await _superfluous_subscriptions(transport, topology)
-            wake_up = getattr(transport, "wake_up", None)
-    records, late, oldest = await _read_records(settings)
+    parts = _Parts()
+    queue = await parts.read(_read_queue(settings, topology, problem), _Queue(problem=problem)) if settings.has_queue else None
+    queue = queue or _Queue(problem=problem)
+    records, late, oldest = await parts.read(_read_records(settings), (None, None, None))
     numbers = Status(
         endpoint=settings.name,
-        waiting=depth.waiting if depth else None,
-        held=depth.held if depth else None,
-        delayed=depth.delayed if depth else None,
+        waiting=queue.depth.waiting if queue.depth else None,
+        held=queue.depth.held if queue.depth else None,
+        delayed=queue.depth.delayed if queue.depth else None,
         records=records,
         late=late,
         oldest=oldest,
-        dead_letters=await _count_letters(settings),
-        wake_up=wake_up,
-        superfluous=superfluous,
-        problem=problem,
+        dead_letters=await parts.read(_count_letters(settings), None),
+        wake_up=queue.wake_up,
+        superfluous=queue.superfluous,
+        problem=queue.problem,
         destinations=shown_events(settings.events),
+        retention=await parts.read(read_retention(settings), None),
     )
-    numbers = structs.replace(numbers, retention=await read_retention(settings))
-    return structs.replace(numbers, **await count_left_behind(settings), **await read_maintenance(settings))
+    nothing: dict[str, Any] = {}
+    left = await parts.read(count_left_behind(settings), nothing)
+    maintenance = await parts.read(read_maintenance(settings), nothing)
+    return structs.replace(numbers, **left, **maintenance, unread=parts.reasons())
+
+
+_Read = TypeVar("_Read")
+_ROLE = re.compile(r"^cannot reach (store|dead letters|tokens|deduplication) ")
+
+
+class _Parts:
+    """Reads the parts of a status, and collects why some cannot be read."""
+
+    def __init__(self) -> None:
+        self._errors: list[RetryableError] = []
+
+    async def read(self, part: Awaitable[_Read], otherwise: _Read) -> _Read:
+        """Return a part, or `otherwise` if it cannot be read now. Raises SetupError, RetryableError if no number is shown."""
+        try:
+            return await part
+        except RetryableError as error:
+            self._errors.append(error)
+            return otherwise
+        except SetupError:
+            if self._errors:  # the set-up may be right when the other part is back, so that one is reported first
+                raise self._errors[0] from None
+            raise
+
+    def reasons(self) -> tuple[str, ...]:
+        """Return each reason once, also if several parts are read from one place."""
+        found: dict[str, str] = {}
+        for error in self._errors:
+            found.setdefault(_ROLE.sub("", str(error)), str(error))
+        return tuple(found.values())
+
+
+class _Queue(NamedTuple):
+    """What the transport answers about an endpoint's queue."""
+
+    problem: str
+    depth: Depth | None = None
+    superfluous: tuple[str, ...] = ()
+    wake_up: str | None = None
+
+
+async def _read_queue(settings: Settings, topology: Topology, problem: str) -> _Queue:
+    superfluous: tuple[str, ...] = ()
+    url = read_only(settings.transport)
+    async with connection_errors("transport", url), open_transport(url, settings.name) as transport:
+        depth = await _read_depth(transport, settings.name, topology.events)
+        if not problem:
+            superfluous, problem = await _superfluous_subscriptions(transport, topology)
+        return _Queue(problem, depth, superfluous, getattr(transport, "wake_up", None))
 
 
 async def read_retention(settings: Settings) -> str | None:

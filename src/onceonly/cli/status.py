@@ -25,7 +25,7 @@ EXTRA = (
     "retention",
 )
 """Columns that are shown if at least one of the endpoints has them."""
-UNLISTED = frozenset({"more", "superfluous", "problem", "destinations"})
+UNLISTED = frozenset({"more", "superfluous", "problem", "unread", "destinations"})
 """What is not a column."""
 
 _SHADOW = {
@@ -88,6 +88,9 @@ def status(
 
     * retention: for how long its claims are kept, and what its code says if that differs
 
+    Numbers that cannot be read, such as those of a broker that is away, are shown as -, with the reason below. The exit
+    code is 1 then.
+
     With --watch and --json, each refresh is one line of JSON. A failed refresh is a line with "error".
     """
     import asyncio
@@ -108,12 +111,19 @@ def status(
     numbers = asyncio.run(read())
     if as_json:
         show_json(numbers)
+        _exit_if_unread(numbers)
         return
     table, *_ = _draw(numbers)
     answers().print(table)
     show_destinations({each.endpoint: each.destinations for each in numbers})
     for warning in _warnings(numbers):
         say(warning)
+    _exit_if_unread(numbers)
+
+
+def _exit_if_unread(numbers: "list[Status]") -> None:
+    if any(each.unread for each in numbers):
+        raise typer.Exit(1)
 
 
 def _topology(endpoint: "Endpoint") -> "tuple[Topology, str]":
@@ -179,7 +189,8 @@ def _warnings(numbers: "list[Status]") -> list[str]:
         if process.is_stale
     ]
     problems = [f"warning: {each.problem}" for each in numbers if each.problem]
-    return problems + superfluous + unsubscribed + shadow + dropped + troubles + stale
+    unread = [f"error: {reason}" for reason in dict.fromkeys(reason for each in numbers for reason in each.unread)]
+    return unread + problems + superfluous + unsubscribed + shadow + dropped + troubles + stale
 
 
 def _cell(status: "Status", name: str) -> object:
@@ -191,7 +202,7 @@ def _cell(status: "Status", name: str) -> object:
     if isinstance(value, dict):
         return sum(value.values())
     if value is None:
-        return "not searched" if name == "records" else "-"
+        return "not searched" if name == "records" and not status.unread else "-"
     return f"more than {value}" if name in status.more else value
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, SupportsFloat, TypedDict
 from unicodedata import category
 
 from onceonly.config.destinations import DestinationPolicy
@@ -365,15 +365,6 @@ def _expiry(expires: object, due: int, now: int) -> str:
     return expiry_text(instant)
 
 
-def _seconds(delay: object) -> float:
-    """Return a delay in seconds. Raises InvalidEffect."""
-    if isinstance(delay, timedelta):
-        return delay.total_seconds()
-    if isinstance(delay, int | float) and not isinstance(delay, bool):
-        return float(delay)
-    raise InvalidEffect(f"delay= must be a timedelta or a number of seconds, not {delay!r:.40}")
-
-
 def _due(options: SendOptions, now: int) -> int:
     """Return the absolute instant: a re-dispatch must not put the message off once more."""
     delay, at = options.get("delay"), options.get("at")
@@ -382,10 +373,21 @@ def _due(options: SendOptions, now: int) -> int:
     if delay is not None and at is not None:
         raise InvalidEffect("delay= and at= exclude each other: use one of them")
     if at is not None:
+        if not isinstance(at, datetime):
+            raise InvalidEffect(f"at= must be an aware datetime, not {at!r:.100}")
         if at.tzinfo is None:
             raise InvalidEffect("at= needs an aware datetime, such as datetime.now(UTC) + ...")
         return min(max(0, int(at.timestamp() * 1000)), LATEST)
-    seconds = _seconds(delay)
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else _seconds(delay)
     if not math.isfinite(seconds) or seconds < 0:
-        raise InvalidEffect(f"delay must be 0 or more, not {delay}")
+        raise InvalidEffect(f"delay must be 0 or more, not {delay!s:.100}" if seconds < 0 else "delay must be a finite number")
     return min(now + int(seconds * 1000), LATEST) if seconds else 0
+
+
+def _seconds(delay: object) -> float:
+    if not isinstance(delay, SupportsFloat) or isinstance(delay, bool):
+        raise InvalidEffect(f"delay= must be a timedelta or a number of seconds, not {delay!r:.100}")
+    try:
+        return float(delay)
+    except OverflowError:
+        return math.inf
