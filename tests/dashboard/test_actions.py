@@ -387,7 +387,12 @@ async def test_an_action_is_stopped_by_its_page(tmp_path: Path, caplog: pytest.L
         async with open_parts(shop.app.services.endpoints["shop"]) as parts:
             await confirm(parts, new_action(Operator("bob", "cli"), ActionKind.DELETE, "shop"))
         fields = await shop.form("/actions/shop/1")
+        running = (await shop.client.get("/actions/shop/1")).text
+        region, form = running.index('<div id="action" data-live>'), running.index("/stop")
+        inside = running[region:form]
+        assert inside.count("<div") > inside.count("</div>"), "the form of a finished action stays on a page that refreshes"
         assert (await shop.send("/actions/shop/1/stop", fields)).status_code == 303
+        assert "Stop</button>" not in (await shop.client.get("/actions/shop/1")).text
         assert await shop.states() == ["stopped"]
         (line,) = [record for record in caplog.records if "operator action stopped" in record.message]
         assert vars(line)["actor"] == "ana"

@@ -24,9 +24,14 @@ from onceonly.model.conversation import (
     JournalEntry,
     conversation_key,
 )
+from onceonly.model.health import ProcessReport
 from onceonly.model.identity import Identity
 from onceonly.model.message import Message, Send
+from onceonly.model.minutes import MINUTE_MS, QUARTER_MS, Span, WorkHistory
 from onceonly.model.record import Record
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import open_database
+from onceonly.sql.store import SqlPresence
 from onceonly_dashboard import dashboard, loopback_only
 from tests.dashboard.axe import violations
 from tests.dashboard.hostile import LARGE, MARK, PAYLOADS, hostile
@@ -140,6 +145,48 @@ async def test_a_page_is_right_in_each_theme_and_width(browser: Browser, folder:
                     await watched.page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
                     await watched.check(url)
                     assert await violations(watched.page) == []
+
+
+@pytest.mark.parametrize("range_", ["hour", "day"])
+@pytest.mark.repeated
+async def test_charts_of_the_last_hour_and_day(browser: Browser, folder: Path, tmp_path: Path, range_: str) -> None:
+    """Each has a title, a description and times. The numbers are in a table, too, and the other range is a link."""
+    shop = await shop_that_worked(tmp_path)
+    async with AsyncExitStack() as stack:
+        _, url = await stack.enter_async_context(shown(shop))
+        for width in WIDTHS:
+            for theme in ("light", "dark"):
+                size = {"width": width, "height": 800}
+                async with opened(browser, viewport=size, color_scheme=theme, has_touch=width < 800) as watched:
+                    page = watched.page
+                    await page.goto(f"{url}/e/shop?range={range_}", wait_until="networkidle")
+                    await page.screenshot(path=folder / f"work-{range_}-{theme}-{width}.png", full_page=True)
+                    await expect(page.get_by_role("img", name="Handled per minute")).to_be_visible()
+                    await expect(page.locator(".time-chart .times li").first).to_be_visible()
+                    await page.get_by_text("Show these numbers as a table").click()
+                    rows = page.get_by_role("region", name="Numbers of the charts").locator("tbody tr")
+                    await expect(rows).to_have_count(60 if range_ == "hour" else 96)
+                    await watched.check(url)
+                    assert await violations(page) == []
+                    await page.get_by_role("link", name="Last day" if range_ == "hour" else "Last hour").click()
+                    title = "Last day" if range_ == "hour" else "Last hour"
+                    await expect(page.get_by_role("heading", name=title)).to_be_visible()
+
+
+async def shop_that_worked(folder: Path) -> Endpoint:
+    """Return an endpoint of which two processes reported what they did for a day, with a gap."""
+    url = f"sqlite:///{folder}/worked.db"
+    shop, now = endpoint("shop", store=url, transport=url), LIVE.clock.now()
+    async with shop.opened():
+        """Make the tables."""
+    busy = Span(handled=12_345, failed=3, duplicates=1, waiting=9, oldest=61_000, runs={6: 12_000, 12: 345})
+    minutes = {now // MINUTE_MS - each: busy for each in range(60) if each != 20}
+    work = WorkHistory(minutes=minutes, quarters={now // QUARTER_MS - each: busy for each in range(90)})
+    database = await open_database(url, clock=LIVE.clock)
+    for name in ("web-1:1:a", "web-2:1:b"):
+        await SqlPresence(database, "shop").report(ProcessReport(process=name, host="web", pid=1, version="1", work=work))
+    await database.close()
+    return shop
 
 
 def shop_with_a_journal(folder: Path) -> Endpoint:

@@ -123,3 +123,26 @@ async def test_a_rate_that_is_unknown_has_a_reason(presence: bool, why: str, tmp
     assert row["rate"] == {"value": None, "why": why}
     assert ("No process runs it." in page) is presence
     assert (f"Unknown: {why}" in page) is not presence
+
+
+async def test_killed_processes_are_one_line(tmp_path: Path) -> None:
+    """However many there are. The table lists those that run."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    shop = endpoint("shop", store=url, transport=url)
+    async with shop.opened():
+        """Make the tables."""
+    database = await open_database(url, clock=LIVE.clock)
+    presence, own = SqlPresence(database, "shop"), tables(database.prefix, database.schema).processes
+    for number in range(25):
+        await presence.report(process(f"web:{number:02}").report)
+    async with database.writing() as connection:
+        await connection.execute(update(own).where(own.c.process != "web:00").values(seen=own.c.seen - 120_000))
+    await database.close()
+    app = dashboard(shop, auth=loopback_only())
+    async with open_client(app) as client:
+        await client.get("/")
+        await sampled(app)
+        page = (await client.get("/e/shop")).text
+    assert "24 processes</span> stopped reporting in the last hour" in page
+    assert "and 4 more." in page
+    assert page.count('data-label="seen"') == 1

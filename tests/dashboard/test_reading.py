@@ -293,7 +293,10 @@ def test_characters_that_hide_become_visible(text: str, shown: str) -> None:
 def test_numbers_are_short_and_exact() -> None:
     """With their units."""
     assert [number(each) for each in (0, 1234, 12.34, 1234.5)] == ["0", "1,234", "12.3", "1,234"]
-    assert [age(each) for each in (0.4, 59.9, 61, 90_000)] == ["0 s", "59 s", "1 min 1 s", "1 d 1 h"]
+    assert [age(each) for each in (0, 0.4, 0.01, 9.94, 59.9, 61, 90_000)] == [
+        *("0 s", "0.4 s", "0.1 s", "9.9 s"),
+        *("59 s", "1 min 1 s", "1 d 1 h"),
+    ]
     durations = [duration(each) for each in (0, 1234, 912_345, 2_500_000, 61_000_000)]
     assert durations == ["0 ms", "1.2 ms", "912 ms", "2.5 s", "1 min 1 s"]
     assert [size(each) for each in (34, 64_000, 1_500_000)] == ["34 B", "64 kB", "1.5 MB"]

@@ -16,6 +16,9 @@ from onceonly.cli.endpoint_status import read_maintenance
 from onceonly.config.endpoint import Settings
 from onceonly.model.errors import SchemaMissing, SetupError
 from onceonly.model.health import STALE_SECONDS, ProcessReport, ProcessState
+from onceonly.model.minutes import NO_WORK, Span, WorkHistory
+from onceonly.runtime.environment import LIVE
+from onceonly.sql.database import Database
 from onceonly.sql.store import SqlPresence
 from tests.sql.every_database import emptied
 from tests.sql.harness import counted, opened, statements
@@ -118,7 +121,7 @@ async def test_a_process_that_stops_reporting_is_stale_and_then_removed(place: s
         assert await presence.remove_unseen(STALE_SECONDS) == 1
         assert [each.report.process for each in await presence.read()] == [fresh.process]
         await presence.remove(fresh.process)
-        assert await counted(database, "processes") == 1  # the other endpoint's
+        assert await counted(database, "processes") == 2  # the other endpoint's, and that of ended processes
 
 
 @pytest.mark.parametrize("presence", [True, False])
@@ -158,3 +161,94 @@ async def test_a_killed_process_leaves_a_row_that_becomes_stale(tmp_path: Path) 
         await connection.execute(text("UPDATE onceonly_processes SET seen = seen - 60000"))
     (left,) = await processes(settings) or ()
     assert left.is_stale
+
+
+def work(**counts: int) -> WorkHistory:
+    """Return a history with these counts in the present minute of this machine."""
+    return NO_WORK.with_span(Span(**counts), LIVE.clock.now())
+
+
+async def test_a_process_that_ended_still_counts(place: str) -> None:
+    """What it did is added to that of others which ended, in the transaction that removes it. Processes are listed without."""
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        for number, name in enumerate(("web-1:1:a", "web-1:2:b"), start=1):
+            await presence.report(replace(REPORT, process=name, work=work(handled=number)))
+        await presence.remove("web-1:1:a", work(handled=5))
+        found = await presence.read_all()
+        assert [each.report.process for each in found.processes] == ["web-1:2:b"]
+        assert [each.report.process for each in await presence.read()] == ["web-1:2:b"]
+        await presence.remove("web-1:2:b", work(handled=2))
+        found = await presence.read_all()
+        assert found.processes == ()
+        assert sum(span.handled for span in found.ended.quarters.values()) == 7
+        assert (await SqlPresence(database, "billing").read_all()).ended == NO_WORK
+
+
+async def test_a_process_that_was_killed_counts_when_its_row_is_removed(place: str) -> None:
+    """With what it has reported. Before that it counts by its row."""
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        await presence.report(replace(REPORT, work=work(handled=3, failed=1)))
+        await presence.report(replace(REPORT, process="web-2:1:b", work=work(handled=4)))
+        (first, second) = (await presence.read_all()).processes
+        assert [next(iter(each.report.work.minutes.values())).handled for each in (first, second)] == [3, 4]
+        await seen_before(database, 3_700_000)
+        assert await presence.remove_unseen(3600) == 2
+        found = await presence.read_all()
+        assert found.processes == ()
+        assert [(span.handled, span.failed) for span in found.ended.quarters.values()] == [(7, 1)]
+        assert await presence.remove_unseen(3600) == 0
+
+
+async def test_processes_that_end_together_all_count(place: str) -> None:
+    """Each waits for the lock of the row to which it adds."""
+    async with emptied(place) as database:
+        presence, names = SqlPresence(database, "shop"), [f"web-1:{number}:a" for number in range(5)]
+        for name in names:
+            await presence.report(replace(REPORT, process=name))
+        await asyncio.gather(*(presence.remove(name, work(handled=1)) for name in names))
+        found = await presence.read_all()
+    assert found.processes == ()
+    assert sum(span.handled for span in found.ended.quarters.values()) == 5
+
+
+async def test_the_history_of_ended_processes_ends(place: str) -> None:
+    """A day after the last one has ended nothing is left of it."""
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        await presence.report(REPORT)
+        await presence.remove(REPORT.process, work(handled=1))
+        await seen_before(database, 86_400_000)
+        await presence.remove_unseen(3600)
+        assert await counted(database, "processes") == 1
+        await seen_before(database, 1_000_000)
+        await presence.remove_unseen(3600)
+        assert await counted(database, "processes") == 0
+
+
+async def test_a_report_shows_whether_its_row_was_gone(place: str) -> None:
+    """At the first report, and after maintenance has removed the row."""
+    async with emptied(place) as database:
+        presence = SqlPresence(database, "shop")
+        assert await presence.report(REPORT)
+        assert not await presence.report(REPORT)
+        await presence.remove(REPORT.process)
+        assert await presence.report(REPORT)
+
+
+async def test_an_earlier_version_reads_a_row_with_a_history(place: str) -> None:
+    """Its decoder of the counters takes names and whole numbers only."""
+    async with emptied(place) as database:
+        await SqlPresence(database, "shop").report(replace(REPORT, work=work(handled=3)))
+        async with database.reading() as connection:
+            query = text(f"SELECT counters FROM {database.prefix}processes")  # noqa: S608
+            (stored,) = (await connection.execute(query)).one()
+    assert decode(stored, type=dict[str, int])["handled"] == 3
+
+
+async def seen_before(database: Database, milliseconds: int) -> None:
+    """Make all rows older."""
+    async with database.writing() as connection:
+        change = text(f"UPDATE {database.prefix}processes SET seen = seen - {milliseconds}")  # noqa: S608
+        await connection.execute(change)

@@ -35,11 +35,12 @@ from onceonly.config.endpoint import Settings
 from onceonly.config.location import Location, locate, shown
 from onceonly.formats.log_events import EventLogger, FailureLog, LoggedKeys
 from onceonly.hosted.transport import HostedTransport
-from onceonly.model.errors import SetupError
+from onceonly.model.errors import QueueMissing, SetupError
 from onceonly.ports.bundle import Ports
 from onceonly.ports.dead_letters import DeadLetters, LetterIndex
 from onceonly.ports.handlers import Handlers
-from onceonly.ports.maintenance import NOTHING, Maintenance
+from onceonly.ports.maintenance import NOTHING, Backlog, Maintenance
+from onceonly.ports.measurements import MeasuresQueue
 from onceonly.ports.remote import RemoteRequests, Responders
 from onceonly.ports.run_markers import NoRunMarkers
 from onceonly.ports.store import PendingRecords
@@ -55,6 +56,8 @@ from onceonly.runtime.worker.transports import CheckedTransport
 from onceonly.systems import TransportService
 from onceonly.systems.carriers import are_there_any
 
+MOST_WAITING = 100_000
+"""Messages that wait are counted up to here, once a minute, by what can count up to a limit."""
 SLACK_SECONDS = 30.0
 """Seconds that a run may take beyond its handler's time-out and the grace time, before its process counts as dead."""
 
@@ -172,6 +175,9 @@ async def wire(  # noqa: PLR0913 - all that it must know of an endpoint, by name
             and (settings.has_queue or not sends)
             and (bool(events or commands) or not (sends or settings.processed_by))
         )
+        if has_queue:
+            asking = partial(_backlog, transport, settings.name, events)
+            ports = ports._replace(maintenance=ports.maintenance._replace(backlog=asking))
         own = (Topology(endpoint=settings.name, events=tuple(events), commands=tuple(commands)),) if has_queue else ()
         watched = observed(ports._replace(declared=own), observer)
         if has_queue or not settings.processed_by:  # without one it only connects: a broker that refuses is told now
@@ -354,6 +360,17 @@ async def _open_records(  # noqa: PLR0917 - what both callers have
 async def _check_queue(transport: Transport, settings: Settings) -> float | None:
     with errors_name_setting(settings, "transport", settings.places.transport):
         return await report_settings(transport, settings.name, settings.places.transport)
+
+
+async def _backlog(transport: Transport, name: str, events: Sequence[str]) -> Backlog | None:
+    """Ask what waits in a queue. What counts it by an index counts up to a limit."""
+    try:
+        if isinstance(transport, MeasuresQueue):
+            sample = await transport.measure_queue(name, MOST_WAITING)
+            return Backlog(sample.waiting, sample.oldest if sample.waiting else None)
+        return Backlog((await transport.depth(name, events)).waiting)
+    except QueueMissing:
+        return None
 
 
 def _maintenance(settings: Settings, store: StoreParts, opened: _DispatchParts, letters: DeadLetters) -> Maintenance:

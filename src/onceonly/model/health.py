@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from onceonly.model.minutes import NO_WORK, WorkHistory
+
 REPORT_SECONDS = 10.0
 """Seconds between two reports of a process."""
 STALE_SECONDS = 35.0
@@ -25,7 +27,7 @@ class ProcessReport(Struct, frozen=True, kw_only=True):
     """One process of one endpoint. `process` is unique, also if a process id is used again.
 
     `counters` count since the start of this process. `troubles` is why the worker waits just now, empty if it does not. `types`
-    are the types of messages that it handles: the first 32 KiB of them.
+    are the types of messages that it handles: the first 32 KiB of them. `work` is what it did in the last hour and day.
     """
 
     process: str
@@ -35,6 +37,7 @@ class ProcessReport(Struct, frozen=True, kw_only=True):
     counters: Mapping[str, int] = {}
     troubles: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    work: WorkHistory = NO_WORK
 
 
 class ProcessState(Struct, frozen=True, kw_only=True):

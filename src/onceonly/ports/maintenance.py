@@ -1,6 +1,6 @@
 """Maintenance: the periodic tasks of an endpoint, which delete what is not needed any more."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -8,6 +8,7 @@ from onceonly.model.conversation import JournalEntry, JournalPart, JournalRun
 from onceonly.model.health import ProcessReport, ProcessState
 from onceonly.model.identity import Identity
 from onceonly.model.maintenance_journal import MaintenanceJournal
+from onceonly.model.minutes import NO_WORK, WorkHistory
 from onceonly.ports.admission import TokenStore
 from onceonly.ports.dead_letters import LetterIndex
 from onceonly.ports.ring import Ring
@@ -98,20 +99,49 @@ class Journals(Protocol):
         """
 
 
+class Backlog(NamedTuple):
+    """What waits in the queue of an endpoint. `oldest` is its age in milliseconds, None if the broker cannot tell."""
+
+    waiting: int
+    oldest: int | None = None
+
+
+class PresenceState(NamedTuple):
+    """All that is known of the processes of an endpoint. `ended` is what those did in the last day that have ended."""
+
+    processes: Sequence[ProcessState] = ()
+    ended: WorkHistory = NO_WORK
+
+
 class Presence(Protocol):
     """The processes that run one endpoint, which all processes see. It is for people, and may be late.
 
     One decision uses it: how long a message waits whose type no handler of a process takes.
     """
 
-    async def report(self, report: ProcessReport) -> None:
-        """Put this report in place of the process's last one. Raises CommitFailed, OutcomeUnknown."""
+    async def report(self, report: ProcessReport) -> bool:
+        """Put this report in place of the process's last one, and return whether it has none.
 
-    async def remove(self, process: str) -> None:
-        """Remove a process that ends. Raises CommitFailed, OutcomeUnknown."""
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def remove(self, process: str, work: WorkHistory = NO_WORK) -> None:
+        """Remove a process that ends, and add what it did to the history of ended processes, at once.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def remove_unseen(self, seconds: float) -> int:
-        """Remove the processes whose last report is older, and return how many. Raises CommitFailed, OutcomeUnknown."""
+        """Remove the processes whose last report is older, as `remove` does with what they reported. Return how many.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
+
+    async def read_all(self) -> PresenceState:
+        """Return what `read` returns, and the history of ended processes, at the same cost.
+
+        Raises CommitFailed, OutcomeUnknown.
+        """
 
     async def read(self) -> Sequence[ProcessState]:
         """Return up to 1,000 processes with the age of their reports, by name. Raises CommitFailed, OutcomeUnknown."""
@@ -151,8 +181,8 @@ class Maintenance(NamedTuple):
     in `run_markers` those of runs whose message never came again.
     `letters` have actions that expire. The `ring` holds claims, `keys` those of clients, for `retention`
     milliseconds at least. A round is due every `interval` seconds; without `leads` it is left to other processes. Where there
-    is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint. `log` is a
-    database's in a file.
+    is no `leader`, several may work, which is harmless. `presence` has the processes that run the endpoint. `backlog`
+    asks the broker what waits in its queue. `log` is a database's in a file.
     """
 
     after: float = 600.0
@@ -167,6 +197,7 @@ class Maintenance(NamedTuple):
     journals: Journals | None = None
     letters: LetterIndex | None = None
     presence: Presence | None = None
+    backlog: Callable[[], Awaitable[Backlog | None]] | None = None
     message_journal: MessageJournal | None = None
     log: Shrinks | None = None
     interval: float = 60.0

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from onceonly.adapters.nats.requirements import consumer_rules, problems, queue_rules, stream_rules, subscription_rules, unknown
+from onceonly.adapters.nats.topology import ONE_REPLICA
 from onceonly.model.errors import SetupError
 from onceonly.model.record import Answer
 from onceonly.ports.transport import Topology
@@ -26,7 +27,7 @@ async def broker() -> AsyncIterator[Broker]:
 async def test_what_is_declared_is_allowed_and_checked_again(broker: Broker) -> None:
     """A worker checks every 30 seconds."""
     report = await (await broker.transport()).check()
-    assert (report.warnings, report.again_after) == ((), 30.0)
+    assert (report.warnings, report.again_after) == ((ONE_REPLICA.format(broker.stream),), 30.0)
 
 
 async def test_a_limit_that_drops_confirmed_messages_is_refused_until_it_is_corrected(broker: Broker) -> None:

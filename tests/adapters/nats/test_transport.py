@@ -56,10 +56,12 @@ def test_the_count_of_deliveries_is_read_from_both_forms_of_the_subject(reply: b
 
 
 async def test_settings_of_the_streams_are_reported(broker: Broker) -> None:
-    """Storage and replicas; nothing to warn of."""
+    """Storage and replicas. One server with a file is a risk, whose cure is named."""
     report = await (await broker.transport()).check()
     assert dict(report.settings) | {"server": ""} == {"storage": "file", "replicas": "1", "server": ""}
-    assert report.warnings == ()
+    (warning,) = report.warnings
+    assert warning.startswith(f"stream {broker.stream!r} has one replica")
+    assert "replicas=3" in warning
 
 
 async def test_a_stream_in_memory_is_used_and_warned_of(broker: Broker) -> None:
@@ -72,7 +74,8 @@ async def test_a_stream_in_memory_is_used_and_warned_of(broker: Broker) -> None:
     await transport.declare([Topology(endpoint="shop")])
     report = await transport.check()
     assert ("storage", "memory") in report.settings
-    assert [warning for warning in report.warnings if "is stored in memory" in warning]
+    (warning,) = report.warnings
+    assert "is stored in memory" in warning
 
 
 @pytest.mark.parametrize("settings", [{"retention": "limits"}, {"retention": "workqueue", "subjects": ["other.{}"]}])

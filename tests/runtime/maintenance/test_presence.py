@@ -8,6 +8,8 @@ import pytest
 
 from onceonly.model.errors import CommitFailed
 from onceonly.model.health import REPORT_SECONDS, ProcessReport, ProcessState
+from onceonly.model.minutes import MINUTE_MS, NO_WORK, WorkHistory
+from onceonly.ports.maintenance import Backlog, PresenceState
 from onceonly.runtime.environment import Environment
 from onceonly.runtime.maintenance.presence import NO_REPORTS, LiveTypes, ReportedWorker, TypesElsewhere
 from onceonly.runtime.worker.worker import Worker
@@ -21,10 +23,11 @@ class WatchedPresence:
     def __init__(self, failing: int = 0, *, hangs: bool = False) -> None:
         self.reports: list[ProcessReport] = []
         self.removed: list[str] = []
+        self.left = NO_WORK
         self.failing, self.hangs = failing, hangs
         self.called, self.reported = asyncio.Event(), asyncio.Event()
 
-    async def report(self, report: ProcessReport) -> None:
+    async def report(self, report: ProcessReport) -> bool:
         """Take it in, or fail."""
         self.called.set()
         if self.hangs:
@@ -34,14 +37,20 @@ class WatchedPresence:
             raise CommitFailed("the store is away")
         self.reports.append(report)
         self.reported.set()
+        return False
 
-    async def remove(self, process: str) -> None:
+    async def remove(self, process: str, work: WorkHistory = NO_WORK) -> None:
         """Note it."""
         self.removed.append(process)
+        self.left = work
 
     async def remove_unseen(self, seconds: float) -> int:
         """Remove nothing."""
         return 0
+
+    async def read_all(self) -> PresenceState:
+        """Return what `read` does."""
+        return PresenceState(await self.read())
 
     async def read(self) -> Sequence[ProcessState]:
         """Return every process that has reported, or fail."""
@@ -164,3 +173,43 @@ async def until_known(elsewhere: TypesElsewhere) -> LiveTypes:
             return found
         await asyncio.sleep(0)
     raise AssertionError("it was not read")
+
+
+async def test_a_worker_reports_what_it_did_by_the_minute() -> None:
+    """Also what it did after its last report: that is handed over when its row is removed."""
+    simulated, presence, stop = await SimulatedEndpoint().open(), WatchedPresence(), asyncio.Event()
+    await simulated.send("a", "b")
+    runner, worker = reported(simulated, presence, PassingTimer())
+    running = asyncio.create_task(runner.run(stop))
+    async with asyncio.timeout(20):
+        while worker.report.handled < 2:  # noqa: ASYNC110 - a worker has no event for it
+            await asyncio.sleep(0)
+        stop.set()
+        await running
+    assert sum(span.handled for span in presence.left.minutes.values()) == 2
+    assert sum(sum(span.runs.values()) for span in presence.left.quarters.values()) == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_worker_reports_what_waits(fails: bool) -> None:  # noqa: FBT001
+    """It asks its broker once a minute. An error disturbs no report, and the number is unknown."""
+    simulated, presence, stop, asked = await SimulatedEndpoint().open(), WatchedPresence(), asyncio.Event(), []
+
+    async def backlog() -> Backlog:
+        asked.append(simulated.clock.now())
+        if fails:
+            raise CommitFailed("the broker is away")
+        return Backlog(waiting=17, oldest=2_000)
+
+    runner, worker = reported(simulated, presence, PassingTimer())
+    worker.backlog = backlog  # type: ignore[method-assign]
+    running = asyncio.create_task(runner.run(stop))
+    async with asyncio.timeout(20):
+        while len(presence.reports) < 3:
+            presence.reported.clear()
+            await presence.reported.wait()
+        stop.set()
+        await running
+    (span,) = presence.reports[-1].work.minutes.values()
+    assert (span.waiting, span.oldest) == ((None, None) if fails else (17, 2_000))
+    assert len(asked) == len({now // MINUTE_MS for now in asked})

@@ -37,14 +37,14 @@ def chart(name: str, title: str, samples: Sequence[Sample], *, unit: str = "") -
     last = points[-1][1] if points else None
     since = clock(points[0][0]) if points else ""
     top = max(values, default=0.0)
-    lines = tuple(_lines(points, top))
+    lines, dots = polylines(_places(points, top))
     return Chart(
         name=name,
         title=title,
         last="-" if last is None else write(last),
         label=f"{title}: {_sentence(values, last, since, write)}",
-        lines=tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in lines if len(line) > 1),
-        dots=tuple(line[0] for line in lines if len(line) == 1),
+        lines=lines,
+        dots=dots,
         top=write(top) if values else "",
         rows=tuple((clock(at), "-" if value is None else write(value)) for at, value in _selected(points, ROWS)),
     )
@@ -69,19 +69,31 @@ def _merged(points: Sequence[tuple[int, float | None]]) -> list[tuple[int, float
     return merged
 
 
-def _lines(points: Sequence[tuple[int, float | None]], top: float) -> list[list[tuple[float, float]]]:
+def polylines(points: Sequence[tuple[float, float] | None]) -> tuple[tuple[str, ...], tuple[tuple[float, float], ...]]:
+    """Return the `points` of an SVG polyline for each part without a gap, and the points that stand alone. None is a gap."""
+    found: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if point is None:
+            found.append([])
+        else:
+            found[-1].append(point)
+    lines = tuple(" ".join(f"{x:g},{y:g}" for x, y in line) for line in found if len(line) > 1)
+    return lines, tuple(line[0] for line in found if len(line) == 1)
+
+
+def _places(points: Sequence[tuple[int, float | None]], top: float) -> list[tuple[float, float] | None]:
     if not points:
         return []
     first, last = points[0][0], points[-1][0]
-    found: list[list[tuple[float, float]]] = [[]]
+    found: list[tuple[float, float] | None] = []
     for at, value in points:
         if value is None:
-            found.append([])
+            found.append(None)
             continue
         x = WIDTH - MARGIN if last == first else MARGIN + (WIDTH - 2 * MARGIN) * (at - first) / (last - first)
         y = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (value / top if top else 0)
-        found[-1].append((round(x, 1), round(y, 1)))
-    return [line for line in found if line]
+        found.append((round(x, 1), round(y, 1)))
+    return found
 
 
 def _selected(points: Sequence[tuple[int, float | None]], count: int) -> list[tuple[int, float | None]]:

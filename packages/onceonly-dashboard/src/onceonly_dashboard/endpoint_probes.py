@@ -18,6 +18,7 @@ from onceonly.endpoint.host import host_of
 from onceonly.model.errors import InvalidHandler, QueueMissing
 from onceonly.model.health import REPORT_SECONDS, ProcessState
 from onceonly.model.maintenance_journal import MaintenanceJournal
+from onceonly.model.minutes import NO_WORK, WorkHistory, total
 from onceonly.operations.audit import UnstoredActionLog
 from onceonly.operations.overview import age_of_oldest
 from onceonly.ports.dead_letters import DeadLetters, Filter, LetterIndex
@@ -51,6 +52,7 @@ class StoreState(Struct, frozen=True, kw_only=True):
 
     `oldest` is the age in seconds of the oldest pending record. `has_janitor` is False where there is nothing to clean up.
     `processes` are those that run the endpoint, `rate` is how many messages they handle per second together.
+    `ended` is what those did that have ended.
     """
 
     pending: int | None = None
@@ -59,6 +61,7 @@ class StoreState(Struct, frozen=True, kw_only=True):
     has_janitor: bool = False
     unsubscribed: Mapping[str, int] = {}
     processes: tuple[ProcessState, ...] | None = None
+    ended: WorkHistory = NO_WORK
     rate: float | None = None
 
 
@@ -133,6 +136,14 @@ class EndpointProbes:
         if not any(each.probe.value is not None for each in self.workers):
             return None
         return tuple(process for each in self.workers for process in each.processes(self.name))
+
+    @property
+    def work(self) -> WorkHistory | None:
+        """What all its processes did, of those that have ended as well. None if it is unknown."""
+        state = self.store.value
+        if state is None or state.processes is None:
+            return None
+        return total([state.ended, *(each.report.work for each in state.processes)])
 
     @cached_property
     def topology(self) -> Topology:
@@ -224,7 +235,8 @@ class EndpointProbes:
         journal = await opened.journals.read() if opened.journals is not None else None
         if journal is not None and opened.ring is not None:
             journal = replace(journal, late=await late_buckets(opened.ring))
-        processes = None if opened.presence is None else tuple(await opened.presence.read())
+        presence = None if opened.presence is None else await opened.presence.read_all()
+        processes = None if presence is None else tuple(presence.processes)
         return StoreState(
             pending=pending,
             oldest=oldest,
@@ -232,6 +244,7 @@ class EndpointProbes:
             has_janitor=has_ring or self.settings.plan.tokens is not None or self.settings.makes_artifacts,
             unsubscribed=dict(await opened.unsubscribed.read()) if opened.unsubscribed is not None else {},
             processes=processes,
+            ended=NO_WORK if presence is None else presence.ended,
             rate=None if processes is None else self._handled_rate.read(processes, self.environment.timer.seconds()),
         )
 

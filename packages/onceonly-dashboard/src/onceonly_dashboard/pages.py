@@ -96,7 +96,9 @@ def number(value: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write an age in its largest unit or two; whole seconds below a minute."""
+    """Write an age in its largest unit or two; whole seconds below a minute, and tenths of what is not whole below 10."""
+    if 0 < seconds < 10 and seconds != int(seconds):  # noqa: PLR2004 - two digits are enough
+        return f"{max(seconds, 0.1):.1f} s"
     return f"{max(0, int(seconds))} s" if seconds < 60 else in_words(seconds)  # noqa: PLR2004 - a minute
 
 

@@ -38,6 +38,10 @@ _DUPLICATES_SECONDS = 120
 _MOST_SUBJECTS = 100_000  # in one answer of the server
 CHECK_SECONDS = 30.0
 """Seconds between two checks of the settings."""
+ONE_REPLICA = (
+    "stream {!r} has one replica: a power failure of its server loses what it confirmed since the last sync, by default up to 2"
+    " minutes, and a lost disk loses all messages. Use `replicas=3` on three servers, or `sync_interval: always` and backups"
+)
 
 
 class _State(Struct):
@@ -173,6 +177,8 @@ async def report(link: NatsLink, names: NatsNames, endpoint: str) -> BrokerRepor
             )
         if name == stream:
             replicas = str(config.get("num_replicas", 1))
+            if replicas == "1" and config.get("storage") != "memory":
+                warnings.append(ONE_REPLICA.format(name))
             settings = (("storage", str(config.get("storage", "file"))), ("replicas", replicas), ("server", connection.version))
     if (consumer := await link.api(f"CONSUMER.INFO.{stream}.{CONSUMER}")) is not None:
         lease = int(link.address.lease * _NANOSECONDS)

@@ -26,12 +26,14 @@ from onceonly.model.errors import HandlerStuck, WrongEventLoop, error_text
 from onceonly.model.hosted import HostedMessage, HostedOutcome
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
+from onceonly.ports.maintenance import Backlog
 from onceonly.runtime.environment import LIVE, Environment
 from onceonly.runtime.hosted.maintenance import MaintenanceStep
 from onceonly.runtime.worker.backpressure import Backpressure, RecentFailures
 from onceonly.runtime.worker.batched_delete import BatchedDelete
 from onceonly.runtime.worker.dispatches import Dispatches
 from onceonly.runtime.worker.pipeline import HandlerSlot
+from onceonly.runtime.worker.run_times import RunTimes
 from onceonly.runtime.worker.worker import IN_FLIGHT, LAST_RELEASE_SECONDS, SIDE_BY_SIDE, SharedByLoops, WorkerLoop
 
 MARGIN_SECONDS, MARGIN_PARTS = 1.0, 4
@@ -90,9 +92,12 @@ class HostedDeliveries:
         self._environment = environment
         self._maintenance = maintenance
         self._turns, self._room = asyncio.Semaphore(limits.units), asyncio.Semaphore(limits.calls)
+        self.run_times = RunTimes(environment.clock)
         dispatches = Dispatches()
         at_once = BatchedDelete(ports.store, environment.timer, enough=1, forgotten=dispatches.forgotten)
-        self._shared = SharedByLoops(at_once, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), None, None, limits.longest)
+        self._shared = SharedByLoops(
+            at_once, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), None, None, limits.longest, self.run_times
+        )
         self._recent_failures = RecentFailures(settings.batch_size)
         self._working: dict[asyncio.Task[None], HostedCall] = {}
         self._failures = FailureLog(_log, "hosted messages not settled", endpoint=ports.endpoint, every_bug=True)
@@ -109,6 +114,10 @@ class HostedDeliveries:
         """Why messages are delivered again, and what is wrong with maintenance, in words. Empty if all is well."""
         unsettled = ("cannot settle messages",) if self._failures.is_failing else ()
         return (*unsettled, *(self._maintenance.troubles if self._maintenance is not None else ()))
+
+    async def backlog(self) -> Backlog | None:
+        """Return None: the queue is the host's."""
+        return None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Wait for the stop: what reports a worker runs next to it."""

@@ -13,8 +13,10 @@ from onceonly.algorithms.settlement import BatchReport
 from onceonly.formats.log_events import EventLogger, FailureLog
 from onceonly.model.health import REPORT_SECONDS, ProcessReport, ProcessState
 from onceonly.model.message import Delivery
-from onceonly.ports.maintenance import Presence
+from onceonly.ports.maintenance import Backlog, Presence
 from onceonly.runtime.environment import Environment, Timer, pause
+from onceonly.runtime.maintenance.work_recorder import WorkRecorder
+from onceonly.runtime.worker.run_times import RunTimes
 from onceonly.runtime.worker.worker import Runner
 
 FRESH_SECONDS = 5.0
@@ -22,6 +24,8 @@ FRESH_SECONDS = 5.0
 NO_REPORTS = "its store has no reports of processes"
 LAST_WRITE_SECONDS = 2.0
 """Seconds that a stop waits for the row to be removed."""
+BACKLOG_SECONDS = 2.0
+"""Seconds that the broker may take to count what waits, once a minute."""
 VERSION = version("onceonly")
 _NAME_LENGTH = 200
 _log = EventLogger(logging.getLogger("onceonly.presence"))
@@ -39,6 +43,13 @@ class CountedWork(Protocol):
     @property
     def troubles(self) -> tuple[str, ...]:
         """What is wrong, in words."""
+
+    @property
+    def run_times(self) -> RunTimes:
+        """The runs of its handlers."""
+
+    async def backlog(self) -> Backlog | None:
+        """Ask the broker what waits. None if that is unknown."""
 
 
 class LiveTypes(NamedTuple):
@@ -101,6 +112,7 @@ class ReportedWorker:
         """Run `runner`, and report what `worker`, which may be a part of it, has counted."""
         self._runner, self._worker, self._presence = runner, worker, presence
         self._timer = environment.timer
+        self._recorder = WorkRecorder(environment.clock)
         self._host = socket.gethostname()[:_NAME_LENGTH]
         self.process = f"{self._host}:{os.getpid()}:{environment.ids.new_id()[:8]}"
         self._failures = FailureLog(_log, "process not reported, will be retried", endpoint=endpoint)
@@ -127,7 +139,8 @@ class ReportedWorker:
             with suppress(Exception):  # the row becomes stale, and maintenance deletes it
                 async with asyncio.timeout(LAST_WRITE_SECONDS):
                     await reporting  # a report after the removal would bring the row back
-                    await self._presence.remove(self.process)
+                    self._recorder.count(self._worker.report, self._worker.run_times.take())
+                    await self._presence.remove(self.process, self._recorder.history)
 
     async def _report_until(self, ended: asyncio.Event) -> None:
         while not ended.is_set():
@@ -136,12 +149,26 @@ class ReportedWorker:
             await asyncio.sleep(0)  # adapters in memory never wait; others need their turn all the same
 
     async def _report(self) -> None:
+        await self._ask_broker()
+        self._recorder.count(self._worker.report, self._worker.run_times.take())
+        report = self._current()
         try:
-            await self._presence.report(self._current())
+            is_new = await self._presence.report(report)
         except Exception as error:  # noqa: BLE001 - an outage, however a driver words it
             self._failures.failed(error)
         else:
+            self._recorder.stored(report.work, is_new=is_new)
             self._failures.succeeded()
+
+    async def _ask_broker(self) -> None:
+        """Ask once a minute what waits. A broker that does not answer delays no report: the worker itself reports it."""
+        if not self._recorder.asks:
+            return
+        backlog = None
+        with suppress(Exception):
+            async with asyncio.timeout(BACKLOG_SECONDS):
+                backlog = await self._worker.backlog()
+        self._recorder.learn(backlog)
 
     async def _read_others(self) -> None:
         while True:
@@ -170,4 +197,5 @@ class ReportedWorker:
             counters=counters,
             troubles=self._worker.troubles,
             types=self._types,
+            work=self._recorder.history,
         )

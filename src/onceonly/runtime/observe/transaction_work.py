@@ -7,7 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from onceonly.algorithms.settlement import BatchReport
 from onceonly.model.message import Delivery
 from onceonly.model.transaction import IdempotencyEntry
+from onceonly.ports.maintenance import Backlog
+from onceonly.runtime.environment import LIVE
 from onceonly.runtime.observe.observer import Point, PortCall
+from onceonly.runtime.worker.run_times import RunTimes
 
 _NOTHING = nullcontext()
 
@@ -20,9 +23,14 @@ class TransactionWork:
 
     def __init__(self) -> None:
         self.report = BatchReport()
+        self.run_times = RunTimes(LIVE.clock)
 
     def around(self, call: PortCall) -> AbstractAsyncContextManager[object]:
         return self._counting(call) if call.point in (Point.OPEN, Point.COMMIT) else _NOTHING
+
+    async def backlog(self) -> Backlog | None:
+        """Return None: such a process receives nothing."""
+        return None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Wait for the stop: what reports the process runs next to it."""

@@ -20,6 +20,7 @@ from onceonly.runtime.environment import Timer
 from onceonly.runtime.processes.counters import CounterRow
 from onceonly.runtime.worker.growth import WaitSample, WaitSampler
 from onceonly.runtime.worker.isolated_runs import GateMember
+from onceonly.runtime.worker.run_times import RunTimes
 
 _Decided = TypeVar("_Decided")
 
@@ -41,8 +42,11 @@ class LoopHandlers:
         row: CounterRow | None = None,
         membership: GateMember | None = None,
         sampler: WaitSampler | None = None,
+        times: RunTimes | None = None,
     ) -> None:
         """Enclose these handlers, in the process of this row; `sampler` is that of a worker that may grow.
+
+        Their runs are counted in `times`.
 
         What runs alone by `membership` may be marked already, together with its record.
         """
@@ -58,6 +62,7 @@ class LoopHandlers:
         self._attempts: dict[Identity, int] = {}
         self._sampler = sampler
         self._sample = WaitSample()
+        self._times = times
         self.failed = 0
         """How many runs of handlers failed in this batch, also of those that worked when their unit ran again."""
 
@@ -105,12 +110,16 @@ class LoopHandlers:
             raise BudgetExceeded("the time budget of the unit is used")
         if self._sampler is not None:
             self._sampler.enter(self._sample, resources)
+        if self._times is not None:
+            self._times.started(messages, now)
         try:
             return await self._mark(messages, handle)
         except HandlerFailed as error:
             self.failed += error.failure.kind not in UNCOUNTED
             raise
         finally:
+            if self._times is not None:
+                self._times.ended(len(messages), self._timer.seconds() - now)
             if self._sampler is not None:
                 self._sampler.leave(self._sample)
 

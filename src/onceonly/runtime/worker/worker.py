@@ -20,6 +20,7 @@ from onceonly.formats.log_events import EventLogger
 from onceonly.model.errors import HandlerStuck, OnceOnlyError, QueueMissing, WorkerStopped, WrongEventLoop, error_text
 from onceonly.model.message import Delivery
 from onceonly.ports.bundle import Ports
+from onceonly.ports.maintenance import Backlog
 from onceonly.runtime.environment import LIVE, Environment, pause
 from onceonly.runtime.processes.counters import Column, CounterRow
 from onceonly.runtime.worker.backpressure import Backpressure, RecentFailures
@@ -29,6 +30,7 @@ from onceonly.runtime.worker.growth import ElasticTurns, WaitSampler
 from onceonly.runtime.worker.handlers import LoopHandlers
 from onceonly.runtime.worker.isolated_runs import GateMember, IsolatedRuns
 from onceonly.runtime.worker.pipeline import ConcurrencyLimit, HandlerSlot, SlottedStore
+from onceonly.runtime.worker.run_times import RunTimes
 from onceonly.runtime.worker.transports import PatientTransport
 
 LONGEST_HANDLER_SECONDS = 60.0  # unless the endpoint's settings say another time
@@ -84,6 +86,7 @@ class Worker:
         """
         least = least or settings.at_once
         self._transport = PatientTransport(ports.transport)
+        self.run_times = RunTimes(environment.clock)
         dispatches = Dispatches()
         together = BatchedDelete(ports.store, environment.timer, enough=ENOUGH * least, forgotten=dispatches.forgotten)
         self._ports = ports._replace(transport=self._transport)
@@ -93,7 +96,9 @@ class Worker:
         self._ask = ask
         self.turns = turns = ElasticTurns(least, max(most, least), in_flight=IN_FLIGHT)
         sampler = WaitSampler(turns) if turns.can_grow else None
-        shared = SharedByLoops(together, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), counters, sampler, longest)
+        shared = SharedByLoops(
+            together, dispatches, asyncio.Semaphore(SIDE_BY_SIDE), counters, sampler, longest, self.run_times
+        )
         self._loops = [
             WorkerLoop(self._ports, settings, environment, slot=HandlerSlot(turns), shared=shared) for _ in range(turns.loops)
         ]
@@ -107,6 +112,11 @@ class Worker:
     @property
     def held(self) -> tuple[Delivery, ...]:
         return tuple(delivery for loop in self._loops for delivery in loop.batch)
+
+    async def backlog(self) -> Backlog | None:
+        """Ask the broker what waits. None if nothing knows it. Raises RetryableError, CommitFailed, OutcomeUnknown."""
+        measure = self._ports.maintenance.backlog
+        return None if measure is None else await measure()
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -308,6 +318,7 @@ class SharedByLoops(NamedTuple):
     row: CounterRow | None
     sampler: WaitSampler | None
     longest: float
+    run_times: RunTimes
 
 
 class WorkerLoop:
@@ -326,6 +337,7 @@ class WorkerLoop:
             row=row,
             membership=membership,
             sampler=shared.sampler,
+            times=shared.run_times,
         )
         self.run_markers = IsolatedRuns(
             ports.run_markers, membership, endpoint=ports.endpoint, environment=environment, row=row

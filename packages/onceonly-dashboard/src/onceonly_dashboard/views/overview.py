@@ -15,6 +15,7 @@ from onceonly_dashboard.page_request import PageContent, PageRequest, PageServic
 from onceonly_dashboard.probes import Probe
 from onceonly_dashboard.redaction import Redact, redacted
 from onceonly_dashboard.state import EndpointFinding, EndpointLevel, findings_of, level_of
+from onceonly_dashboard.time_charts import HOUR, RANGES, TimeChart, TimeRange, WorkRow, rows_of, time_charts
 from onceonly_dashboard.views.settings import risks_of
 
 EVERY_SECONDS = 5
@@ -44,6 +45,10 @@ async def endpoint(request: PageRequest, services: PageServices) -> PageContent:
         request, ("errors", probes.name), partial(_newest_errors, probes, services.options.redact), EVERY_SECONDS
     )
     charts = await services.shared(request, ("charts", probes.name), partial(_charts, probes), EVERY_SECONDS)
+    range_ = next((each for each in RANGES if each.name == request.query_value("range")), HOUR)
+    work, work_charts = await services.shared(
+        request, ("work", probes.name, range_.name), partial(_work, probes, range_, request.now), EVERY_SECONDS
+    )
     return PageContent(
         template="endpoint.html",
         title=probes.name,
@@ -55,11 +60,13 @@ async def endpoint(request: PageRequest, services: PageServices) -> PageContent:
             "janitor": _tasks(probes),
             "processes": _processes(probes),
             "processes_unknown": _why_processes_unknown(probes),
+            "range": range_.name,
+            "work": [asdict(each) for each in work],
             "errors": errors,
             "errors_unknown": errors_unknown,
             "risks": len([*risks_of(probes.settings)]),
         },
-        view={"charts": charts},
+        view={"charts": charts, "work_charts": work_charts, "ranges": RANGES},
         every=EVERY_SECONDS,
     )
 
@@ -196,6 +203,13 @@ async def _charts(probes: EndpointProbes) -> list[Chart]:
     if not probes.settings.store_plan.is_searchable:
         return [each for each in charts if each.name not in ("rate", "pending", "oldest")]
     return charts
+
+
+async def _work(probes: EndpointProbes, range_: TimeRange, now: int) -> tuple[tuple[WorkRow, ...], tuple[TimeChart, ...]]:
+    """Draw what processes reported by the minute. Nothing if it is unknown. All viewers share it."""
+    history = probes.work
+    rows = () if history is None else rows_of(history, range_, now)
+    return rows, time_charts(rows, range_)
 
 
 def _tasks(probes: EndpointProbes) -> list[dict[str, object]]:

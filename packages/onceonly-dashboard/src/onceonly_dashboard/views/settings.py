@@ -1,7 +1,7 @@
 """The effective settings of each endpoint, and those that are legal but risky, each with advice."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from msgspec import Struct
@@ -47,16 +47,25 @@ async def settings(request: PageRequest, services: PageServices) -> PageContent:
             "risks": [*risks_of(each.settings), *risks],
             "broker": broker,
             "broker_unknown": unknown,
+            "broker_checked": checked,
         }
-        for each, (broker, risks, unknown) in zip(chosen, brokers, strict=True)
+        for each, (broker, risks, unknown, checked) in zip(chosen, brokers, strict=True)
     ]
-    return PageContent(template="settings.html", title="Settings", data={"endpoints": found})
+    common = common_settings([settings_of(each.settings) for each in chosen])
+    data = {"endpoints": found, "common": common}
+    return PageContent(template="settings.html", title="Settings", data=data)
 
 
-async def _broker(probes: EndpointProbes) -> tuple[list[tuple[str, str]], list[Risk], str]:
-    """Return what the broker reports about the queue: settings, warnings as risks, and why they are unknown."""
+def common_settings(endpoints: Sequence[Sequence[Setting]]) -> tuple[Setting, ...]:
+    """Return the settings that are equal for all of several endpoints. Nothing for a single one."""
+    first, *others = endpoints or ((),)
+    return tuple(each for each in first if others and all(each in other for other in others))
+
+
+async def _broker(probes: EndpointProbes) -> tuple[list[tuple[str, str]], list[Risk], str, bool]:
+    """Return what the broker reports about the queue: settings, risks, why they are unknown, and whether it did."""
     if probes.queue.outage is not None:
-        return [], [], probes.queue.outage.reason
+        return [], [], probes.queue.outage.reason, False
 
     async def check() -> BrokerReport | None:
         async with answering():
@@ -64,9 +73,9 @@ async def _broker(probes: EndpointProbes) -> tuple[list[tuple[str, str]], list[R
 
     report, reason = await answer_or_reason(check)
     if report is None:
-        return [], [], reason
+        return [], [], reason, False
     risks = [Risk(setting="broker", risk=warning, advice="Correct the broker's settings.") for warning in report.warnings]
-    return list(report.settings), risks, ""
+    return list(report.settings), risks, "", True
 
 
 def settings_of(settings: Settings) -> tuple[Setting, ...]:
