@@ -22,7 +22,7 @@ NEVER = 3600.0
 """What depends on time costs more on a slow machine, so it does not happen.
 
 A consumer of RabbitMQ ends soon after the last receive, and what comes meanwhile is a suspect. Acknowledgements above a
-delivery in work wait for it, and after a moment are sent one by one.
+delivery in work wait for it, and after a moment are sent one by one. A unit that has used its time leaves messages out.
 """
 
 
@@ -42,6 +42,13 @@ class ExactBatches:
                 super().__init__(transport)
                 self.receive = partial(batches._gather, transport)
 
+        class UnhurriedHandlers(worker.LoopHandlers):
+            """Handle a whole unit, however long it takes."""
+
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                super().__init__(*arguments, **options)
+                self._budget = NEVER
+
         async def deliver(*arguments: Any, **options: Any) -> BatchReport:
             report = await inner(*arguments, **options)
             batches.reports.append(report)
@@ -51,6 +58,7 @@ class ExactBatches:
         patch.setattr(inbox, "LINGER_SECONDS", NEVER)
         patch.setattr(inbox, "ACK_SECONDS", NEVER)
         patch.setattr(worker, "PatientTransport", GatheringTransport)
+        patch.setattr(worker, "LoopHandlers", UnhurriedHandlers)
         patch.setattr(worker, "deliver", deliver)
 
     async def _gather(self, transport: Transport, most: int, wait: float) -> tuple[Delivery, ...]:

@@ -77,7 +77,9 @@ def response_in(responses: Responses, message: Message) -> Response | None:
 
     Raises the error of a message, and ConflictError for one that was not new when others were asked.
     """
-    found = responses.get(message.identity) if responses else None
+    if not responses:
+        return None
+    found = responses.get(message.identity)
     if isinstance(found, OnceOnlyError):
         raise found
     if found is None and asks(message):

@@ -162,9 +162,8 @@ class Context(Sender):
 
     def _send_answered(self, then: FollowUp, response: Response) -> None:
         """Send this endpoint the message that follows a call up, with the response."""
-        options: SendOptions = {"type": then.type, "content_type": "application/json"}
-        follows = ((ANSWERED, "1"), (CLASS, then.class_name))
-        self._capture(encode_answered(then, response), self._endpoint, options, follows=follows)
+        options: SendOptions = {"type": then.type, "content_type": ANSWERED}
+        self._capture(encode_answered(then, response), self._endpoint, options, follows=((CLASS, then.class_name),))
 
     def _capture(self, body: object, to: str | Destination, options: SendOptions, *, follows: Headers = ()) -> None:
         if options:

@@ -96,22 +96,15 @@ def encode_answered(then: FollowUp, response: Response) -> bytes:
 
 def own_body(message: Message) -> bytes:
     """Return the body for the handler of a message. Raises ValueError if it follows a call up and cannot be read."""
-    return _bytes(_answered(message).message) if _follows_call(message) else message.body
+    return _bytes(_answered(message).message) if message.datacontenttype == ANSWERED else message.body
 
 
 def response_to_call(message: Message) -> Response | None:
     """Return the response to the call that a message follows up; None for every other message. Raises ValueError."""
-    if not _follows_call(message):
+    if message.datacontenttype != ANSWERED:
         return None
     found = _answered(message).response
     return Response(status=found.status, body=_bytes(found.body), content_type=found.content_type)
-
-
-def _follows_call(message: Message) -> bool:
-    for name, _ in message.extensions:  # noqa: SIM110 - a generator for each message costs more
-        if name == ANSWERED:
-            return True
-    return False
 
 
 def _answered(message: Message) -> _Answered:

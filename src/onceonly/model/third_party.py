@@ -15,8 +15,8 @@ CALL_TYPE = "onceonly.call"
 """The type of the message that has a call made. An endpoint sends it to itself."""
 CALL = "onceonlycall"
 """The extension attribute of such a message: the URL of the peer that is called."""
-ANSWERED = "onceonlyanswered"
-"""The extension attribute of the message that follows a call up: its body holds that message's own body and the response."""
+ANSWERED = "application/vnd.onceonly.answered+json"
+"""The media type of the message that follows a call up: its body holds that message's own body and the response."""
 MARGIN = timedelta(minutes=10)
 """How long before the end of its time a key is not used any more. Clocks may differ by less than this."""
 SHORTEST, LONGEST = timedelta(minutes=15), timedelta(days=365)
