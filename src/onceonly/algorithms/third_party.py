@@ -1,12 +1,12 @@
 """Calls to services that are not ours: executed once by an idempotency key that is committed before the first request.
 
-capture    the handler decides request, key and follow-up. They are one message to the endpoint itself, an effect of its
-           record: sent after the commit, with the same key however often it is sent
-execute    before the unit of that message, if it is new: send the request with its key. No final response: the message
-           waits and comes again. So a crash, a copy or a lost answer repeats the same request with the same key
-follow up  the unit of that message commits its claim and the follow-up message, which holds the response
-give up    the service forgets keys. Before it may have, the request is sent no more: `find` asks what became of it, and
-           where nobody knows, the message becomes a dead letter that says that the outcome is unknown
+capture    The handler decides request, key and follow-up. They are one message to the endpoint itself, and an effect of
+           its record. So they are sent only after the commit, each time with the same key.
+execute    If that message is new, the request is sent with its key, before the unit. Without a final response the message
+           comes again later. A crash, a copy or a lost answer repeats the same request with the same key.
+follow up  The unit of that message commits its claim and the follow-up message, which contains the response.
+give up    A service forgets its keys after a time. Before that, the request is no longer sent. `find` asks the service
+           what became of it. If that is not known, the message becomes a dead letter with the reason "outcome unknown".
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -98,7 +98,7 @@ def called_peer(message: Message) -> str:
 
 
 def outcome_unknown(call: ApiCall, how: str) -> HandlerFailed:
-    """Return what a call becomes a dead letter with. `how` says what a person can do."""
+    """Return the error of a call that becomes a dead letter. `how` is the advice for a person."""
     reason = (
         f"outcome unknown: {call.method} {call.url[:200]} has no final response, and the service may have forgotten the "
         f"idempotency key {call.key}, so the request is not sent again. {how}"

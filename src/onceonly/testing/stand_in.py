@@ -1,4 +1,4 @@
-"""A stand-in for an API of somebody else's, for tests over HTTP: it remembers idempotency keys, and fails as it is told."""
+"""A stand-in for an API of another company, for tests over HTTP. It remembers idempotency keys, and fails on demand."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping

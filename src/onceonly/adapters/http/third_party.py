@@ -1,6 +1,6 @@
 """Services that are not ours, over HTTP: a request with its key, and what each answer means.
 
-Nothing is repeated here: whoever asks again has the call stored. A service that fails is left alone for a while, so that a
+Nothing is repeated here: the message with the call comes again. A service that fails is left alone for a while, so that a
 backlog does not wait for its time-out again and again.
 """
 
