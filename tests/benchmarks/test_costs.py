@@ -114,12 +114,12 @@ CASES = {
 
 
 ALLOCATIONS = {
-    "orm": 2504,
-    "raw": 2500,
-    "batch": 1773,
-    "sql queue": 2069,
-    "sqlite": 2192,
-    "orm, alone": 12440,
+    "orm": 2540,
+    "raw": 2503,
+    "batch": 1770,
+    "sql queue": 2107,
+    "sqlite": 2227,
+    "orm, alone": 12502,
 }
 """For one message: how often this process allocates memory and frees it, with its clients of the broker and the database.
 
