@@ -6,10 +6,9 @@ Handled once, by the process that was killed; sent by whoever sent it: a relay, 
 import asyncio
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from onceonly.ports.transport import Topology
 from onceonly.sql.schema import create, drop
 from tests import ROOT
 from tests.faults.journal_program import PLACE, RELAY_AFTER, told
+from tests.killed_processes import python_process
 
 pytestmark = pytest.mark.slow
 PATIENCE = 60.0
@@ -51,17 +51,10 @@ async def place(url: str) -> AsyncIterator[str]:
         await drop(database, *schemas("store", "journal"))
 
 
-@asynccontextmanager
-async def process(place: str, *command: str, relay_after: float = 0.1) -> AsyncIterator[Process]:
+def process(place: str, *command: str, relay_after: float = 0.1) -> AbstractAsyncContextManager[Process]:
     """Run a process, and kill it at the end."""
     environment = {**os.environ, PLACE: place, RELAY_AFTER: str(relay_after)}
-    started = await asyncio.create_subprocess_exec(sys.executable, "-m", *command, cwd=ROOT, stdout=PIPE, env=environment)
-    try:
-        yield started
-    finally:
-        if started.returncode is None:
-            started.kill()
-        await started.wait()
+    return python_process(*command, cwd=ROOT, stdout=PIPE, env=environment)
 
 
 async def killed_after_the_commit(place: str) -> int:

@@ -3,11 +3,10 @@
 import asyncio
 import itertools
 import json
-import sys
 from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from onceonly import Response
 from onceonly.testing import Fault, StandInApi, StandInRequest
 from tests.endpoint.http_services import PATIENCE, ROOT, until
 from tests.faults.third_party_program import Order, prepare, rows, shop
+from tests.killed_processes import python_process
 from tests.servers.available import MEASURED, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -56,17 +56,9 @@ async def serving(api: StandInApi) -> AsyncIterator[str]:
         await task
 
 
-@asynccontextmanager
-async def process(folder: Path, url: str, style: str, point: str = "") -> AsyncIterator[Process]:
+def process(folder: Path, url: str, style: str, point: str = "") -> AbstractAsyncContextManager[Process]:
     """Run the endpoint in a process of its own; kill it at the end."""
-    command = (sys.executable, "-m", "tests.faults.third_party_program", str(folder), url, style, point)
-    started = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-    try:
-        yield started
-    finally:
-        if started.returncode is None:
-            started.kill()
-        await started.wait()
+    return python_process("tests.faults.third_party_program", str(folder), url, style, point, cwd=ROOT)
 
 
 async def send(folder: Path, url: str, style: str, names: list[str]) -> None:

@@ -6,11 +6,10 @@ the same id, so the receiver's deduplication decides. The copies on the wire are
 
 import asyncio
 import os
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from onceonly.runtime.observe.observer import Point, PortCall
 from onceonly.sql.database import Database
 from onceonly.sql.schema import create, create_user_tables
 from tests.faults.drivers_program import Placed, PlacedOrder, shop_of_environment
+from tests.killed_processes import python_process
 from tests.servers.available import MEASURED, RABBITMQ, need, postgresql_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
@@ -132,17 +132,9 @@ class Shop:
         return lines
 
 
-@asynccontextmanager
-async def process(role: str, point: str, times: int, *arguments: str) -> AsyncIterator[Process]:
+def process(role: str, point: str, times: int, *arguments: str) -> AbstractAsyncContextManager[Process]:
     """Run the program, and end it with the block."""
-    command = (sys.executable, "-m", "tests.faults.drivers_program", role, point, str(times), *arguments)
-    running = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-    try:
-        yield running
-    finally:
-        if running.returncode is None:
-            running.kill()
-        await running.wait()
+    return python_process("tests.faults.drivers_program", role, point, str(times), *arguments, stdout=PIPE)
 
 
 @pytest.fixture(params=["redis", *(pytest.param(name, marks=pytest.mark.repeated) for name in ("postgresql", "dynamodb"))])
