@@ -96,7 +96,7 @@ class WorkHistory(Struct, frozen=True, kw_only=True):
     quarters: Mapping[int, Span] = {}
 
     def __add__(self, other: "WorkHistory") -> "WorkHistory":
-        return WorkHistory(minutes=_summed((self.minutes, other.minutes)), quarters=_summed((self.quarters, other.quarters)))
+        return total((self, other))
 
     def with_span(self, span: Span, now: int) -> "WorkHistory":
         """Add to the present minute and quarter, and drop expired spans. `now` is in milliseconds since 1970."""

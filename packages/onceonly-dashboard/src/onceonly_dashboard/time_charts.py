@@ -94,18 +94,17 @@ def time_charts(rows: Sequence[WorkRow], range_: TimeRange) -> tuple[TimeChart, 
     if not rows:
         return ()
     each = range_.step // MINUTE_MS
-    counts = [(name, title, getattr) for name, title in _COUNTS]
     charts = [
         _chart(
             name,
             title,
             rows,
             range_,
-            series=(("", [_divided(read(row, name), each) for row in rows]),),
+            series=(("", [_divided(getattr(row, name), each) for row in rows]),),
             write=number,
-            last=f"{number(sum(read(row, name) or 0 for row in rows))} in total",
+            last=f"{number(sum(getattr(row, name) or 0 for row in rows))} in total",
         )
-        for name, title, read in counts
+        for name, title in _COUNTS
     ]
     waiting = [row.waiting for row in rows]
     oldest = [row.oldest for row in rows]
