@@ -8,6 +8,8 @@ import pytest
 
 from onceonly import AtLeastOnce, Context, Endpoint, IdempotencyKey, Peer, Reject, Response, testing
 from onceonly.errors import InvalidEffect
+from onceonly.model.remote import third_party_at
+from onceonly.model.third_party import CALL
 from onceonly.testing.peers import Posted
 from onceonly.types import ApiCall
 
@@ -209,3 +211,15 @@ async def test_a_call_that_cannot_be_made_is_refused_at_once(
     async with testing.run(endpoint) as t:
         with pytest.raises(InvalidEffect, match=words):
             await t.deliver(Order("A-1", 5))
+
+
+async def test_of_two_peers_the_one_with_the_longer_url_is_called(tmp_path: Path) -> None:
+    """Whatever their order: the handler, the simulated service and the real one take the same."""
+    inner = Peer(CHARGES, style=AtLeastOnce())
+    peers = (Peer(API, style=IdempotencyKey()), inner)
+    assert third_party_at(f"{CHARGES}/1", peers) is third_party_at(CHARGES, peers[::-1]) is inner
+    async with testing.run(shop(tmp_path, *peers)) as t:
+        t.answer(CHARGES, Response(body=b'{"id": "ch_1"}'))
+        await t.deliver(Order("A-1", 5))
+        (call,) = (each.message for each in t.raw if each.message.extension(CALL))
+        assert call.extension(CALL) == CHARGES

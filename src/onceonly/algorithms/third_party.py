@@ -9,14 +9,13 @@ give up    A service forgets its keys after a time. Before that, the request is 
            what became of it. If that is not known, the message becomes a dead letter with the reason "outcome unknown".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from onceonly.algorithms.remote_call import together
 from onceonly.formats.third_party import call_in
 from onceonly.model.errors import HandlerFailed, OnceOnlyError
 from onceonly.model.identity import Identity
 from onceonly.model.message import Failure, FailureKind, Message
-from onceonly.model.record import Answer, Record
 from onceonly.model.remote import Response
 from onceonly.model.third_party import ApiCall, called_peer
 from onceonly.ports.effects import Effects, Responses
@@ -36,9 +35,7 @@ class CallingEffects:
         self._services = services
         self._clock = clock
         self.register, self.create, self.discard, self.clean = inner.register, inner.create, inner.discard, inner.clean
-
-    async def call(self, records: Sequence[Record]) -> Mapping[Identity, Answer]:
-        return await self.inner.call(records)
+        self.call = inner.call
 
     async def responses(self, messages: Sequence[Message]) -> Responses:
         """Make the calls of these messages, and ask `inner` for what the others need."""

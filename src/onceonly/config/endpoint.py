@@ -225,12 +225,12 @@ class Settings:
     @property
     def protocol_peers(self) -> tuple[Peer, ...]:
         """Those that implement the protocol of docs/explanation/http.md."""
-        return tuple(peer for peer in self.all_peers if peer.style is None)
+        return tuple(peer for peer in self.all_peers if not peer.is_third_party)
 
     @property
     def third_parties(self) -> tuple[Peer, ...]:
         """Those that do not."""
-        return tuple(peer for peer in self.all_peers if peer.style is not None)
+        return tuple(peer for peer in self.all_peers if peer.is_third_party)
 
     @property
     def makes_artifacts(self) -> bool:
@@ -508,5 +508,5 @@ def takes(
 
 
 def _any_of_the_protocol(peers: object) -> bool:
-    """Return whether any of these is no third party. They may be anything: they are checked later."""
-    return isinstance(peers, Sequence) and any(not isinstance(peer, Peer) or peer.style is None for peer in peers)
+    """Return whether one of these implements the protocol. They are checked later, so they may be anything."""
+    return isinstance(peers, Sequence) and any(not isinstance(peer, Peer) or not peer.is_third_party for peer in peers)

@@ -138,8 +138,9 @@ class EndpointHandlers:
         self._places = {type_: place for type_, each in plans.handlers.items() if (place := each.place) is not None}
         requests = None
         if peers:
-            ours, theirs = (tuple(peer for peer in peers if (peer.style is None) is own) for own in (True, False))
-            requests = RequestPlace(ours, frozenset(plans.handlers), theirs)
+            third_parties = tuple(peer for peer in peers if peer.is_third_party)
+            of_protocol = tuple(peer for peer in peers if not peer.is_third_party)
+            requests = RequestPlace(of_protocol, frozenset(plans.handlers), third_parties)
         self._reach = ContextPorts(blobs, requests, projections=projections)
         self._builder = MessageBuilder(
             rules.endpoint,

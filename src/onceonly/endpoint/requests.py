@@ -22,6 +22,7 @@ from onceonly.model.remote import (
     headers_problem,
     name_of,
     peer_of,
+    third_party_at,
     url_of,
 )
 from onceonly.model.third_party import MARGIN, METHODS, ApiCall, FollowUp, HttpMethod, IdempotencyKey
@@ -108,7 +109,7 @@ class Requests:
         """
         self._require_open()
         what = f"cannot call {url!r:.200}"
-        peer = next((each for each in self._third_parties if each.covers(url)), None)
+        peer = third_party_at(url, self._third_parties)
         if peer is None:
             known = ", ".join(each.url for each in self._third_parties) or "none"
             raise InvalidEffect(f"{what}: it belongs to none of the endpoint's peers with a style= ({known})")
@@ -215,7 +216,7 @@ class Requests:
             for peer in place.peers:
                 if operation := peer.operation(url):
                     return peer, operation
-        if any(peer.covers(url) for peer in place.third_parties):
+        if third_party_at(url, place.third_parties):
             raise InvalidEffect(f"cannot post to {url!r:.200}: its peer has a style=. Use context.http.request('POST', ...)")
         known = ", ".join(f"{peer.url}/OPERATION" for peer in place.peers)
         raise InvalidEffect(f"cannot send a request to {url!r:.200}: it is not one of the peers of this endpoint, {known}")

@@ -1,7 +1,7 @@
 """Requests to other services that are executed once: the peers, what is asked and answered, and what is left after a commit."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -61,6 +61,11 @@ class Peer:
         base, _, name = url.rpartition("/")
         return name if base == self.url and is_operation(name) else ""
 
+    @property
+    def is_third_party(self) -> bool:
+        """Whether it does not implement the protocol of docs/explanation/http.md."""
+        return self.style is not None
+
     def covers(self, url: object) -> bool:
         """Return whether a URL is at this service, or below it. No part of its path may be `.` or `..`."""
         if not isinstance(url, str) or not re.fullmatch(_URL, url) or "#" in url or "\\" in url:
@@ -86,6 +91,12 @@ class Peer:
             yield "lookup= needs style=IdempotencyKey(...): only its keys cannot be used any more after a time"
         if not 1 <= self.at_once <= 1000:  # noqa: PLR2004 - connections
             yield f"at_once must be a number from 1 to 1000, not {self.at_once!r}"
+
+
+def third_party_at(url: object, peers: Iterable[Peer]) -> Peer | None:
+    """Return the third party at a URL. Where one is below another, it is the one with the longest URL."""
+    found = (peer for peer in peers if peer.is_third_party and peer.covers(url))
+    return max(found, key=lambda peer: len(peer.url), default=None)
 
 
 def _is_plain(url: object) -> bool:

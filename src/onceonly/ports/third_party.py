@@ -21,5 +21,5 @@ class ThirdParties(Protocol):
     async def find(self, call: ApiCall) -> Response | OnceOnlyError | None:
         """Find out what became of a call whose key must not be used any more.
 
-        None: the service never executed it. PeerAway: ask again later. HandlerFailed: nobody can know.
+        None: the service never executed it. PeerAway: ask again later. HandlerFailed: the outcome stays unknown.
         """

@@ -11,7 +11,7 @@ from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, HandlerFailed, OnceOnlyError, PeerAway, Reject
 from onceonly.model.message import Headers
 from onceonly.model.record import Answer
-from onceonly.model.remote import MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, name_of, peer_of, url_of
+from onceonly.model.remote import MOST_REQUESTS, Peer, RemoteRequest, Response, Verb, name_of, peer_of, third_party_at, url_of
 from onceonly.model.third_party import ApiCall, IdempotencyKey, is_final, outcome_unknown
 
 _Body = TypeVar("_Body")
@@ -69,9 +69,9 @@ class SimulatedPeers:
 
     def answer(self, url: str, answer: object) -> None:
         """Set the response at a URL for later requests. Raises ValueError."""
-        third_party = any(peer.style is not None and peer.covers(url) for peer in self._peers)
+        third_party = third_party_at(url, self._peers)
         if not third_party and not any(peer.operation(url) for peer in self._peers):
-            known = ", ".join(peer.url + ("/OPERATION" if peer.style is None else "") for peer in self._peers)
+            known = ", ".join(peer.url + ("" if peer.is_third_party else "/OPERATION") for peer in self._peers)
             raise ValueError(f"{url!r} is not a URL of a peer of the endpoint: use one of {known or '(no peers)'}")
         if not callable(answer) and not third_party:
             _checked(url, answer)
@@ -143,7 +143,9 @@ class SimulatedPeers:
         return response
 
     def _third_party(self, call: ApiCall) -> Peer:
-        return next(peer for peer in self._peers if peer.style is not None and peer.covers(call.url))
+        peer = third_party_at(call.url, self._peers)
+        assert peer is not None, f"{call.url} belongs to no peer with a style"  # noqa: S101 - a handler's request has one
+        return peer
 
     def _execute(self, url: str) -> None:
         posted = self._waiting.get(url)
@@ -158,7 +160,7 @@ class SimulatedPeers:
             left = answer(posted) if callable(answer) else answer
         except Reject as error:
             return rejection(str(error))
-        if isinstance(left, Response) and any(peer.style is not None and peer.covers(url) for peer in self._peers):
+        if isinstance(left, Response) and third_party_at(url, self._peers):
             return left
         try:
             return _checked(posted.url, left)

@@ -239,7 +239,7 @@ class Calls(Struct, frozen=True):
     """Calls of a service that is not ours, whose times are in steps of the clock; 0 for no end.
 
     A key is used for `used` steps after the beginning, and known to the service for `known` steps after its first use. With
-    `is_searchable` the service tells what it has executed.
+    `is_searchable` the service can be asked what it has executed.
     """
 
     used: int = 0

@@ -1,6 +1,6 @@
-"""What both kinds of services need from HTTP: the headers of a peer, bodies up to a limit, and who hears of failures."""
+"""What both kinds of services need from HTTP: the client, the headers of a peer, and bodies up to a limit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import httpx
 
@@ -9,6 +9,13 @@ from onceonly.model.remote import LARGEST, Peer, headers_problem
 
 Tell = Callable[[str, str], None]
 """Told of a peer, and of what is wrong with it, empty when nothing is any more."""
+
+
+def opened_client(peers: Sequence[Peer]) -> httpx.AsyncClient:
+    """Return a client that sends each request once, follows no redirects, and ignores the environment."""
+    transport = httpx.AsyncHTTPTransport(retries=0, trust_env=False)
+    longest = max((peer.timeout for peer in peers), default=30.0)
+    return httpx.AsyncClient(transport=transport, timeout=longest, follow_redirects=False, trust_env=False)
 
 
 async def read_limited(answer: httpx.Response) -> bytes:

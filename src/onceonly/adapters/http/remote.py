@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import httpx
 
-from onceonly.adapters.http.client import Tell, own_headers, read_limited
+from onceonly.adapters.http.client import Tell, opened_client, own_headers, read_limited
 from onceonly.formats.remote import DEADLINE, PROTOCOL, STATUS, VERSION
 from onceonly.model.artifact import Artifact
 from onceonly.model.errors import CommitFailed, CommitRefused, OnceOnlyError, OutcomeUnknown, PeerAway
@@ -165,9 +165,7 @@ class HttpRemote:
 @asynccontextmanager
 async def open_remote(peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> AsyncIterator[HttpRemote]:
     """Return the peers; connects to none of them. What the environment says about proxies does not count."""
-    transport = httpx.AsyncHTTPTransport(retries=0, trust_env=False)
-    limits = max((peer.timeout for peer in peers), default=30.0)
-    async with httpx.AsyncClient(transport=transport, timeout=limits, follow_redirects=False, trust_env=False) as client:
+    async with opened_client(peers) as client:
         yield HttpRemote(client, peers, clock=clock, tell=tell)
 
 

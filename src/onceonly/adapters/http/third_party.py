@@ -12,10 +12,10 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from onceonly.adapters.http.client import Tell, own_headers, read_limited
+from onceonly.adapters.http.client import Tell, opened_client, own_headers, read_limited
 from onceonly.model.errors import CommitRefused, HandlerFailed, OnceOnlyError, OutcomeUnknown, PeerAway, Reject, error_text
 from onceonly.model.message import Failure, FailureKind
-from onceonly.model.remote import Peer, Response
+from onceonly.model.remote import Peer, Response, third_party_at
 from onceonly.model.third_party import ApiCall, IdempotencyKey, is_final, outcome_unknown
 from onceonly.ports.environment import Clock
 
@@ -51,7 +51,7 @@ class HttpThirdParties:
 
     def __init__(self, client: httpx.AsyncClient, peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> None:
         self._client = client
-        self._peers = sorted(peers, key=lambda peer: -len(peer.url))
+        self._peers = peers
         self._clock = clock
         self._tell = tell
         self._health = {peer.url: _Health() for peer in peers}
@@ -62,7 +62,7 @@ class HttpThirdParties:
         return tuple(await asyncio.gather(*[self._execute(call) for call in calls]))
 
     async def find(self, call: ApiCall) -> Response | OnceOnlyError | None:
-        peer = self._peer_of(call)
+        peer = third_party_at(call.url, self._peers)
         if peer is None or peer.lookup is None:
             how = "Look it up at the service. If it was not executed, edit the message: set a new `key`, and `until` to 0"
             return outcome_unknown(call, f"{how}, or give its Peer a lookup=")
@@ -94,7 +94,7 @@ class HttpThirdParties:
 
     async def _ask(self, call: ApiCall) -> Response:
         """Send a request, unless its service is to be left alone. Raises PeerAway, CommitRefused."""
-        peer = self._peer_of(call)
+        peer = third_party_at(call.url, self._peers)
         if peer is None:
             raise CommitRefused(f"{call.url[:200]} belongs to no peer with a style: add it to Endpoint(..., peers=[...])")
         health = self._health[peer.url]
@@ -139,9 +139,6 @@ class HttpThirdParties:
             delay = _retry_after(answer.headers, self._clock.now())
         raise PeerAway(f"answered {call.method} with status {status}: {words}".rstrip(": "), peer.url, delay)
 
-    def _peer_of(self, call: ApiCall) -> Peer | None:
-        return next((peer for peer in self._peers if peer.covers(call.url)), None)
-
 
 async def _beginning(answer: httpx.Response) -> bytes:
     """Return the first bytes of a body, for a reason."""
@@ -166,7 +163,5 @@ def _retry_after(headers: Mapping[str, str], now: int) -> float:
 @asynccontextmanager
 async def open_third_parties(peers: Sequence[Peer], *, clock: Clock, tell: Tell) -> AsyncIterator[HttpThirdParties]:
     """Return the services; connects to none of them. What the environment says about proxies does not count."""
-    transport = httpx.AsyncHTTPTransport(retries=0, trust_env=False)
-    longest = max(peer.timeout for peer in peers)
-    async with httpx.AsyncClient(transport=transport, timeout=longest, follow_redirects=False, trust_env=False) as client:
+    async with opened_client(peers) as client:
         yield HttpThirdParties(client, peers, clock=clock, tell=tell)

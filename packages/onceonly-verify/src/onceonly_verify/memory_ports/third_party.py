@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from onceonly.adapters.memory.world import PortOperation, Step, WorldDriver, WorldPart
 from onceonly.model.errors import OnceOnlyError, PeerAway, RetryableError
@@ -27,16 +26,16 @@ def execute(world: ThirdPartyWorld, calls: tuple[ApiCall, ...], now: int, kept: 
         if call.key not in known:
             keys = frozenset(each for each in world.keys if each[0] in known)
             world = ThirdPartyWorld(keys | {(call.key, now + kept if kept else 0)}, (*world.executed, call.body))
-    return replace(world), tuple(call.body for call in calls)
+    return world, tuple(call.body for call in calls)
 
 
 def find(world: ThirdPartyWorld, body: bytes) -> Step:
-    """Tell whether something was executed."""
+    """Return whether something was executed."""
     return world, body in world.executed
 
 
 class MemoryThirdParty:
-    """The one service of all who share a driver. With `is_searchable`, it tells what it has executed."""
+    """The one service of all who share a driver. With `is_searchable`, it can be asked what it has executed."""
 
     def __init__(self, driver: WorldDriver, *, now: Callable[[], int], kept: int, is_searchable: bool) -> None:
         """Use the part of the driver's world that is the service."""
